@@ -94,9 +94,9 @@ class Bench(Testbed):
                 client.flushall()
                 client.function_flush()
             # If no connection was ended, use the pid 0, because SQL does not allow an empty list.
-            pids = ", ".join(str(pid) for pid, _ in self.sql(END_CONNECTIONS)) or "0"
+            pids = ", ".join(str(pid) for pid, _ in self.run_sql(END_CONNECTIONS)) or "0"
             select_remaining = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({pids})"
-            wait_for(lambda: not self.sql(select_remaining), SILENCE_TIMEOUT_SECONDS)
+            wait_for(lambda: not self.run_sql(select_remaining), SILENCE_TIMEOUT_SECONDS)
         except (redis.RedisError, psycopg.Error) as error:
             raise Undecided(f"a server does not answer: {error}") from error
         for number in NODES:
@@ -104,7 +104,7 @@ class Bench(Testbed):
         # Each node fills its connection pool in the background. Wait until the pools are full,
         # because filling them would slow down a rush.
         wait_for(
-            lambda: self.sql(COUNT_CONNECTIONS)[0][0] >= len(NODES) * POOL_SIZE,
+            lambda: self.run_sql(COUNT_CONNECTIONS)[0][0] >= len(NODES) * POOL_SIZE,
             SILENCE_TIMEOUT_SECONDS,
         )
 

@@ -35,7 +35,7 @@ from loadtest.judge.run import Cell, Summary
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.report import tables
 from loadtest.stack.stack import StackError
-from loadtest.stack.strategies import complaints_of
+from loadtest.stack.strategies import list_complaints
 
 #: Locks that must break in every run.
 CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del")
@@ -191,7 +191,7 @@ def _run_rushes(
     rng = Random(seed)
     shuffled_disturbances = _shuffle_disturbances(rng)
     strategies = testbed.strategies(sorted(set(UNBROKEN_STRATEGIES) | set(CANARIES)))
-    if complaints := complaints_of(strategies):
+    if complaints := list_complaints(strategies):
         raise StackError("; ".join(complaints))
     strategies = [strategy for strategy in strategies if strategy["available"]]
     ends_at = time.monotonic() + minutes * 60

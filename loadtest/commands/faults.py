@@ -15,7 +15,7 @@ from loadtest.commands.rushes import make_results_filename
 from loadtest.expected import DATABASE_FAULTS, find_reason_not_to_inject
 from loadtest.faults import FAULTS, fault_report
 from loadtest.faults.cells import make_not_run_cell, make_unknown_cells
-from loadtest.faults.runner import run_fault, strategies_affected_by
+from loadtest.faults.runner import find_affected_strategies, run_fault
 from loadtest.faults.testbed import Testbed
 from loadtest.judge.finding import format_count
 from loadtest.judge.run import Cell
@@ -27,7 +27,7 @@ from loadtest.stack.stack import SERVERS, StackError
 from servers import embedded
 
 #: Enough for five buyers of each strategy at the same time: the victim, a rival and the buyers that
-#: drain() starts.
+#: let_remaining_buyers_buy() starts.
 THREADS_PER_NODE = 160
 #: After this many faults in a row whose servers did not come back, the remaining ones are not made.
 MAX_BROKEN_IN_A_ROW = 2
@@ -79,7 +79,7 @@ def run(
         ) as testbed,
     ):
         strategies = testbed.strategies(locks)
-        fault_names = [name for name in fault_names if strategies_affected_by(name, strategies)]
+        fault_names = [name for name in fault_names if find_affected_strategies(name, strategies)]
         if not fault_names:
             raise StackError("none of these faults concerns any of these locks: choose others")
         cells: list[Cell] = []
@@ -177,7 +177,7 @@ def _make_faults(
         except Exception as error:  # run_fault() raises only if the servers did not come back
             broken_in_a_row += 1
             why = f"{type(error).__name__}: {error}"
-            cells = make_unknown_cells(name, strategies_affected_by(name, strategies), why)
+            cells = make_unknown_cells(name, find_affected_strategies(name, strategies), why)
         yield cells
         # After the yield, so that the caller has written summary.json before the line is printed.
         out.console.print(fault_report.make_fault_line(name, cells, time.monotonic() - started_at))
@@ -193,7 +193,7 @@ def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed
     if reason := find_reason_not_to_inject(name, vendor):
         return [
             make_not_run_cell(name, strategy, reason)
-            for strategy in strategies_affected_by(name, strategies)
+            for strategy in find_affected_strategies(name, strategies)
         ]
     if vendor != "sqlite":
         return run_fault(FAULTS[name](testbed), strategies)

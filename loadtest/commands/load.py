@@ -43,7 +43,7 @@ from loadtest.stack.stack import (
     StackError,
     make_child_environment,
 )
-from loadtest.stack.strategies import complaints_of
+from loadtest.stack.strategies import list_complaints
 from servers import embedded
 from servers.loopback import find_free_port
 from servers.process import ServerProcess
@@ -92,7 +92,7 @@ def run(console: Console, **options: Any) -> int:
         ) as stack,
     ):
         strategies = stack.strategies(load_options.locks)
-        if complaints := complaints_of(strategies):
+        if complaints := list_complaints(strategies):
             raise StackError("; ".join(complaints))
         strategies_by_name = {strategy["name"]: strategy for strategy in strategies}
         runs: list[Run] = []

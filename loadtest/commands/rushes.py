@@ -24,7 +24,7 @@ from loadtest.report.tables import ONE_PROCESS
 from loadtest.rush.judge_rush import judge_rush, mark_incomplete_as_unknown
 from loadtest.rush.locust.locust_process import BUYERS_HISTORY, LocustProcess
 from loadtest.rush.plan import RushPlan
-from loadtest.stack.client import Shop, StrategyFacts, why_unavailable
+from loadtest.stack.client import Shop, StrategyFacts, explain_unavailability
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database
 from loadtest.stack.open_files import raise_file_limit
 from loadtest.stack.stack import SERVERS, SPARE_THREADS, STRATEGIES_WITH_EXTRAS, Stack
@@ -301,7 +301,7 @@ def make_unavailable_run(strategy: StrategyFacts) -> Run:
         "verdict": "not_run",
         "expected": EXPECTED[strategy["name"]]["rush"],
         "as_expected": not strategy.get("exists", True) or not os.environ.get("CI"),
-        "why": why_unavailable(strategy),
+        "why": explain_unavailability(strategy),
     }
     return add_complaint(cast(Run, run), strategy)
 

@@ -19,7 +19,7 @@ from loadtest.commands.output import Progress
 from loadtest.commands.rushes import RushOptions, choose_database_of_options, run_stack_and_locust
 from loadtest.rush.locust.locust_process import LocustProcess
 from loadtest.rush.plan import RushPlan
-from loadtest.stack.node import manage
+from loadtest.stack.node import run_manage_py
 from loadtest.stack.stack import ROOT, Stack, make_child_environment, show_no_progress
 from servers import embedded
 from servers.embedded import VAR
@@ -119,7 +119,7 @@ def make_admin(stack: Stack) -> str:
     password = secrets.token_urlsafe(9)
     environment = {**stack.nodes[0].environment, "DJANGO_SUPERUSER_PASSWORD": password}
     arguments = ("createsuperuser", "--no-input", "--username", ADMIN_NAME, "--email", "")
-    manage(*arguments, environment=environment, log=stack.log)
+    run_manage_py(*arguments, environment=environment, log=stack.log)
     return password
 
 

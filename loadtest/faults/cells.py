@@ -1,7 +1,7 @@
 """The cells of the matrix of faults, which has a row for each strategy, a column for each fault.
 
-A cell has the verdict on a trial (trial.py) and the complaints about it, or says why there was no
-trial. The drain (runner.py) is the phase after the fault, in which the remaining buyers buy.
+A trial (trial.py) is one strategy under one fault, with its own sale. The trial's cell has the
+verdict on this sale and the problems that were noticed. If there was no trial, it has the reason.
 """
 
 import os
@@ -21,7 +21,7 @@ from loadtest.judge.history import Event, group_by_product
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import Judgement
 from loadtest.report.story import tell_story
-from loadtest.stack.client import ShopUnreachable, StrategyFacts, why_unavailable
+from loadtest.stack.client import ShopUnreachable, StrategyFacts, explain_unavailability
 
 MAX_KEYS_SHOWN = 3
 #: How long to wait until the shop and Redis answer again after a fault.
@@ -36,10 +36,10 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
     """Set the judgement of each trial, and return the cells. Raises ShopUnreachable or RedisError.
 
     evidence     the observations that show that the fault happened
-    leaked_keys  keys that remained on the lock servers after the drain
+    leaked_keys  keys that remained on the lock servers after the sales
     """
-    # Purchases of previous sales may still record events. The earlier events show their products,
-    # so that these purchases do not count in the new trials.
+    # Purchases of earlier sales may still record events. By the events before them these purchases
+    # are assigned to their own products, and so do not count in the new trials.
     new_events = fault.testbed.read_new_events()
     events = group_by_product(new_events, earlier=fault.testbed.events())
     for trial in fault.trials:
@@ -53,7 +53,7 @@ def make_unknown_cells(
 ) -> list[Cell]:
     """Return an `unknown` cell for each strategy, with the reason why the fault is inconclusive."""
     return [
-        _fill_cell(
+        _make_cell_with_defaults(
             fault_name,
             strategy,
             verdict="unknown",
@@ -65,28 +65,29 @@ def make_unknown_cells(
 
 
 def make_not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_injected: str = "") -> Cell:
-    """Return the cell of a strategy that is not available, or of a fault that is not made.
+    """Return the cell of a strategy that was not run under a fault, with the reason.
 
-    The cell is as expected if the fault or the strategy is not for this database. A missing server
-    is as expected, too, but not in CI. A strategy with a complaint is never as expected.
+    The cell is as expected if the fault or the strategy does not work with the run's database. It
+    is also as expected if a server is not installed, but not in CI, where all servers must be. A
+    strategy with a complaint (see StrategyFacts) is never as expected.
 
-    why_not_injected  why the fault is not made on this database; empty if it is made
+    why_not_injected  why the fault is not injected on this database; empty if it is injected
     """
-    reason = why_not_injected or why_unavailable(strategy)
+    reason = why_not_injected or explain_unavailability(strategy)
     complaint = strategy.get("complaint", "")
-    is_for_database = not why_not_injected and strategy.get("exists", True)
+    works_with_database = not why_not_injected and strategy.get("exists", True)
     is_in_ci = bool(os.environ.get("CI"))
-    may_be_missing = not (is_for_database and is_in_ci)
-    complaints = []
-    if complaint and complaint != reason:  # the cell shows the reason already
-        complaints.append(complaint)
-    return _fill_cell(
+    may_be_not_run = not (works_with_database and is_in_ci)
+    problems = []
+    if complaint and complaint != reason:  # the reason is in the field `missing` already
+        problems.append(complaint)
+    return _make_cell_with_defaults(
         fault_name,
         strategy,
         verdict="not_run",
-        as_expected=may_be_missing and not complaint,
+        as_expected=may_be_not_run and not complaint,
         missing=reason,
-        wrong=complaints,
+        wrong=problems,
     )
 
 
@@ -112,9 +113,9 @@ def retry_until_answered(request: Callable[[], T]) -> T:
 
 
 def _find_keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -> list[str]:
-    """Return the leaked keys that do not name the product of another trial.
+    """Return the leaked keys that may be those of a trial.
 
-    A key that names no product counts against every trial.
+    These are the keys with its product's name, and the keys without any product's name.
     """
     other_trials = [other_trial for other_trial in fault.trials if other_trial is not trial]
     return [
@@ -127,14 +128,17 @@ def _find_keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -
 def _judge_trial(
     fault: Fault, trial: Trial, events: Sequence[Event], leaked_keys: Sequence[str]
 ) -> Judgement:
-    """Judge a trial by the recorded events and the shop's own report of the sale."""
+    """Judge a trial by the recorded events and the shop's own report of the sale.
+
+    leaked_keys  keys left on the lock servers, which may be those of the trial
+    """
     shop = fault.testbed.shop(RIVALS_NODE)
+    # All buyers are done, so a lock that still exists has no holder.
     orphaned_keys = retry_until_answered(trial.find_lock_keys)
-    # The buyers whose lock the fault may take away. With two lock servers this may be any buyer,
-    # so it stays None.
-    robbed_buyers = None
+    # With two lock servers, any buyer may lose its lock. The judge expects None then.
+    buyers_hit_by_fault = None
     if not fault.has_two_lock_servers:
-        robbed_buyers = frozenset([trial.victim_attempt])
+        buyers_hit_by_fault = frozenset([trial.victim_attempt])
     report = retry_until_answered(partial(shop.wait_for_settled_sale, trial.sale))
     return Judgement(
         # The history may also have the events of other faults.
@@ -153,16 +157,18 @@ def _judge_trial(
         product=trial.product,
         sale=trial.sale,
         nodes_recorded=True,
-        robbed_buyers=robbed_buyers,
-        excused_buyers=frozenset(buyer.attempt for buyer in trial.buyers if not buyer.asks_again),
+        buyers_hit_by_fault=buyers_hit_by_fault,
+        buyers_without_retry=frozenset(
+            buyer.attempt for buyer in trial.buyers if not buyer.retries
+        ),
     )
 
 
 def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
-    """Return the cell of a judged trial, and add the complaints to the trial's problems.
+    """Return the cell of a judged trial, and add the judge's findings to the trial's problems.
 
-    A cell is the result of one strategy under one fault. It is inconclusive if the verdict is
-    unexpected and a buyer that the fault does not hit was too slow.
+    The cell is inconclusive if the verdict is unexpected, and the cause may be a buyer who was too
+    slow although the fault did not hit it.
     """
     judgement = trial.judgement
     has_expected_verdict = judgement.verdict == trial.expected
@@ -175,11 +181,11 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
     recovery = None
     if fault.measures_recovery:
         recovery = trial.seconds_to_first_sale(fault.fired_at)
-    trial.problems += _find_complaints(fault, trial, recovery)
+    trial.problems += _find_problems(fault, trial, recovery)
     story = []
     if judgement.verdict != "exact":
         story = tell_story(judgement)
-    return _fill_cell(
+    return _make_cell_with_defaults(
         fault.name,
         trial.strategy,
         sale=trial.sale,
@@ -194,10 +200,11 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
 
 
 def _has_slow_buyer(trial: Trial) -> bool:
-    """Return whether a buyer other than the victim held its lock for longer than the ttl.
+    """Return whether a buyer other than the victim may have spoiled the trial by being slow.
 
-    This matters only if a slow holder makes the strategy oversell. So the result is False if the
-    lock is renewed, or if the strategy is not expected to oversell under `pause`.
+    Such a buyer held its lock for longer than the ttl. That matters only if a slow holder makes the
+    strategy oversell. So the result is False if the lock is renewed, or if the strategy is not
+    expected to oversell under `pause`.
     """
     if (
         trial.strategy["renewed"]
@@ -210,31 +217,31 @@ def _has_slow_buyer(trial: Trial) -> bool:
     )
 
 
-def _find_complaints(fault: Fault, trial: Trial, recovery: float | None) -> list[str]:
-    """Return the complaints about a trial, except that its verdict is unexpected.
+def _find_problems(fault: Fault, trial: Trial, recovery: float | None) -> list[str]:
+    """Return the problems of a trial, except that its verdict is unexpected.
 
     recovery  seconds from the start of the fault to the next sale; None if there was no sale, or if
               the fault does not measure them
     """
     judgement = trial.judgement
-    complaints = []
+    problems = []
     if complaint := trial.strategy.get("complaint"):
-        complaints.append(complaint)
+        problems.append(complaint)
     must_keep_lock = trial.strategy["renewed"] and not fault.takes_the_lock
     # Two holders are a defect even if a fence prevented them from overselling.
     if must_keep_lock and "overlap" in judgement.violations:
-        complaints.append("two holders at a time, and the fault took no lock away")
+        problems.append("two holders at a time, and the fault took no lock away")
     if judgement.leaked_keys:
-        complaints.append(_describe_leaked_keys(judgement.leaked_keys))
+        problems.append(_describe_leaked_keys(judgement.leaked_keys))
     longest_recovery = fault.longest_recovery_seconds(trial.strategy)
-    # Any other verdict than `exact` is worse than a slow recovery, and says enough.
+    # Every other verdict is worse than a slow recovery, which need not be reported then.
     if judgement.verdict == "exact" and recovery is not None and recovery > longest_recovery:
-        complaints.append(f"no sale for {recovery:.1f} s; the bound is {longest_recovery:g} s")
-    return complaints
+        problems.append(f"no sale for {recovery:.1f} s; the bound is {longest_recovery:g} s")
+    return problems
 
 
 def _describe_leaked_keys(keys: Sequence[str]) -> str:
-    """Return a complaint that names the first MAX_KEYS_SHOWN of these keys."""
+    """Return a message with the first MAX_KEYS_SHOWN of these keys."""
     names = ", ".join(keys[:MAX_KEYS_SHOWN])
     hidden_count = len(keys) - MAX_KEYS_SHOWN
     if hidden_count > 0:
@@ -242,14 +249,12 @@ def _describe_leaked_keys(keys: Sequence[str]) -> str:
     return f"keys were left on the lock servers: {names}"
 
 
-def _fill_cell(fault_name: str, strategy: StrategyFacts, **fields: Any) -> Cell:
-    """Return the cell of a strategy under a fault, with these fields of Cell.
-
-    Fields that are left out are zero or empty.
-    """
+def _make_cell_with_defaults(fault_name: str, strategy: StrategyFacts, **fields: Any) -> Cell:
+    """Return a cell (one strategy under one fault) with these fields. Others are zero or empty."""
     cell: dict[str, Any] = {
         "lock": strategy["name"],
         "fault": fault_name,
+        # A strategy without an expected verdict under a fault must be exact.
         "expected": get_expected_verdicts(strategy).get(fault_name, "exact"),
         "buyers": BUYERS,
         "initial_stock": STOCK,

@@ -1,9 +1,9 @@
-"""One rush of chaos: the sales of all strategies at once, disturbed at random times, then judged.
+"""One rush of `make chaos`: all strategies sell at the same time, while faults are injected.
 
-A trial is the sale of one strategy. A disturbance is a fault of `make faults` that is made at a
-random moment and healed soon after. Disturbances may overlap. The function of a disturbance makes
-the fault, holds it for a while, heals it and returns the evidence; it raises NotFired if the fault
-did not take effect. Random choices come from the rush's own generator.
+A rush has a trial for each strategy, which is one sale under this strategy. A disturbance is a
+fault of `make faults` that is injected at a random moment and healed after a random time.
+Disturbances may overlap. After the last one the sales are judged. All random choices come from a
+generator with the seed of the rush.
 """
 
 import threading
@@ -39,18 +39,18 @@ from loadtest.judge.lock_rules import find_overlaps
 from loadtest.judge.run import Cell
 from loadtest.stack.client import StrategyFacts
 
-#: All buyers start within this time. If the shop holds each purchase for some milliseconds
-#: (hold_ms), buyers arrive faster than the shop serves them.
+#: All buyers start within this time. If each purchase pauses for some milliseconds (hold_ms),
+#: buyers arrive faster than the shop serves them.
 ARRIVAL_SECONDS = 1.2
 #: All disturbances start within this time: while buyers arrive, or just after the last one.
 DISTURBANCE_START_SECONDS = 1.3
 #: How long to wait, after the last disturbance, for every buyer's final answer.
-DRAIN_TIMEOUT_SECONDS = 60.0
+LAST_ANSWER_TIMEOUT_SECONDS = 60.0
 #: The reason why a whole rush is inconclusive.
 NO_DISTURBANCE_SEEN_MESSAGE = "no disturbance was seen to happen"
-#: The reason why one sale of a rush is inconclusive.
+#: The reason why one sale of a rush is inconclusive, although there was a disturbance.
 LEASE_RAN_OUT_MESSAGE = "this machine was too slow: a lease ran out before its holder ran again"
-# A disturbance that needs these servers for itself holds their lock.
+# A disturbance that must be the only one to use these servers acquires their lock.
 NODES_LOCK = threading.Lock()
 REDIS_LOCK = threading.Lock()
 PROXIES_LOCK = threading.Lock()
@@ -62,24 +62,26 @@ class Disturbance:
     """A fault of chaos.
 
     name            the name in `summary.json`
-    make            makes the fault and heals it; returns the evidence
-    server_lock     the lock of the servers that the fault needs for itself; held during `make`
-    takes_the_lock  whether the fault may take even a sound lock away from its holder; then two
-                    buyers may hold the lock, and the fence refuses the stale one
+    inject          injects the fault, waits for a while, and heals the fault. Returns the evidence
+                    that the fault happened, or raises NotFired
+    server_lock     held while `inject` runs, so that no other disturbance uses the same servers
+    takes_the_lock  whether the fault may take even a sound lock away from its holder. Then two
+                    buyers may hold the lock, and the fence refuses the write of the first holder
     """
 
     name: str
-    make: Callable[[Testbed, Random], str]
+    inject: Callable[[Testbed, Random], str]
     server_lock: AbstractContextManager[Any] = NO_LOCK
     takes_the_lock: bool = False
 
 
-def make_and_hold(
-    fault_class: type[Fault], hold_range: tuple[float, float], testbed: Testbed, rng: Random
+def inject_fault(
+    fault_class: type[Fault], duration_range: tuple[float, float], testbed: Testbed, rng: Random
 ) -> str:
-    """Make a fault on a random node, hold it for a random time, and heal it.
+    """Inject a fault on a random node, and heal it after a random time.
 
-    hold_range  the shortest and the longest time for which the fault is held, in seconds
+    duration_range  the shortest and the longest time between the proof of the fault and its end, in
+                    seconds
 
     Returns the evidence that the fault happened. Raises NotFired if there is none.
     """
@@ -91,7 +93,7 @@ def make_and_hold(
             time.sleep(rng.uniform(0, 1))  # the replica gets no writes in this time
         fault.fire()
         evidence = fault.prove()
-        time.sleep(rng.uniform(*hold_range))
+        time.sleep(rng.uniform(*duration_range))
         fault.require(fault.is_in_effect(), "the fault ended too early")
     finally:
         fault.heal()
@@ -100,14 +102,14 @@ def make_and_hold(
 
 
 def evict_repeatedly(testbed: Testbed, rng: Random) -> str:
-    """Evict keys several times, because not every eviction hits a lock that is held.
+    """Make Redis evict keys several times, because not every eviction hits a lock that is held.
 
-    Returns the evidence. Raises NotFired if Redis never had a key to evict.
+    Returns the evidence. Raises NotFired if Redis had no key to evict in any of these attempts.
     """
     evidence = []
     for _ in range(rng.randint(5, 8)):
         with suppress(NotFired):  # raised if Redis had no key to evict
-            evidence.append(make_and_hold(EvictionFault, (0.05, 0.2), testbed, rng))
+            evidence.append(inject_fault(EvictionFault, (0.05, 0.2), testbed, rng))
     if not evidence:
         raise NotFired("nothing was evicted")
     return "; ".join(evidence)
@@ -116,8 +118,8 @@ def evict_repeatedly(testbed: Testbed, rng: Random) -> str:
 def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
     """Within one second, drop the replies to at most ten commands that contain `text`.
 
-    COMMIT is looked for in node A's commands to the database, any other text in commands to Redis.
-    Returns the evidence. Raises NotFired if no reply was dropped.
+    If `text` is COMMIT, these are commands of node A to the database. Otherwise they are commands
+    of both nodes to Redis. Returns the evidence. Raises NotFired if no reply was dropped.
     """
     proxies = testbed.redis_proxies
     if text == b"COMMIT":
@@ -148,45 +150,57 @@ def delay_everything(testbed: Testbed, rng: Random) -> str:
         measure.run_command(testbed.redis_proxies[0], "PING")
         ping_seconds = time.monotonic() - started_at
         time.sleep(rng.uniform(0.5, 2))
-    evidence = f"to connect and to PING took {ping_seconds * 1000:.0f} ms"
+    evidence = f"a connection and a PING took {ping_seconds * 1000:.0f} ms"
     if ping_seconds < 2 * delay_seconds:  # one delay for each direction
         raise NotFired(evidence)
     return evidence
 
 
-def maker_of(
-    fault_class: type[Fault], shortest_hold_seconds: float, longest_hold_seconds: float
+def make_injector(
+    fault_class: type[Fault], min_seconds: float, max_seconds: float
 ) -> Callable[[Testbed, Random], str]:
-    """Return a function that makes a fault on a random node, and holds it for a random time."""
-    return partial(make_and_hold, fault_class, (shortest_hold_seconds, longest_hold_seconds))
+    """Return a function that injects a fault on a random node, and heals it after a random time.
+
+    min_seconds, max_seconds  bounds of the time between the proof of the fault and its end
+    """
+    return partial(inject_fault, fault_class, (min_seconds, max_seconds))
 
 
 PAUSE_NODE = Disturbance(
-    "pause_node", maker_of(PauseFault, 0.5, 2.5), NODES_LOCK, takes_the_lock=True
+    "pause_node", make_injector(PauseFault, 0.5, 2.5), NODES_LOCK, takes_the_lock=True
 )
 EVICT = Disturbance("evict", evict_repeatedly, REDIS_LOCK, takes_the_lock=True)
 #: Relative frequencies: disturbances that break most locks are listed twice.
 DISTURBANCES = [
-    Disturbance("kill_node", maker_of(CrashFault, 0, 1), NODES_LOCK),
-    Disturbance("end_node", maker_of(ShutdownShortFault, 0, 0), NODES_LOCK),
+    Disturbance("kill_node", make_injector(CrashFault, 0, 1), NODES_LOCK),
+    Disturbance("end_node", make_injector(ShutdownShortFault, 0, 0), NODES_LOCK),
     PAUSE_NODE,
     PAUSE_NODE,
-    Disturbance("restart_redis", maker_of(RedisDownFault, 0, 1), REDIS_LOCK, takes_the_lock=True),
-    Disturbance("stall_redis", maker_of(StallFault, 0.3, 3), REDIS_LOCK, takes_the_lock=True),
-    Disturbance("keep_redis_busy", maker_of(BusyFault, 0.1, 2), REDIS_LOCK, takes_the_lock=True),
-    Disturbance("fail_over", maker_of(FailoverFault, 0, 0.2), REDIS_LOCK, takes_the_lock=True),
+    Disturbance(
+        "restart_redis", make_injector(RedisDownFault, 0, 1), REDIS_LOCK, takes_the_lock=True
+    ),
+    Disturbance("stall_redis", make_injector(StallFault, 0.3, 3), REDIS_LOCK, takes_the_lock=True),
+    Disturbance(
+        "keep_redis_busy", make_injector(BusyFault, 0.1, 2), REDIS_LOCK, takes_the_lock=True
+    ),
+    Disturbance("fail_over", make_injector(FailoverFault, 0, 0.2), REDIS_LOCK, takes_the_lock=True),
     EVICT,
     EVICT,
-    Disturbance("cut_redis", maker_of(PartitionFault, 0.1, 2), PROXIES_LOCK, takes_the_lock=True),
+    Disturbance(
+        "cut_redis", make_injector(PartitionFault, 0.1, 2), PROXIES_LOCK, takes_the_lock=True
+    ),
     Disturbance("lose_replies_of_redis", partial(lose_replies, b"lock:")),
     Disturbance("lose_replies_to_commit", partial(lose_replies, b"COMMIT")),
     Disturbance("delay_everything", delay_everything, PROXIES_LOCK, takes_the_lock=True),
-    Disturbance("end_connections_to_postgres", maker_of(DbKillFault, 0, 0)),
+    Disturbance("end_connections_to_postgres", make_injector(DbKillFault, 0, 0)),
 ]
 
 
 class ChaosFault(Fault):
-    """All disturbances of a rush, judged as one fault that may take any holder's lock away."""
+    """A stand-in for all disturbances of a rush: the trials are judged as if one fault hit them.
+
+    It has only the attributes that the judge reads. The disturbances inject the real faults.
+    """
 
     name = "chaos"
     takes_the_lock = True
@@ -194,17 +208,17 @@ class ChaosFault(Fault):
     has_two_lock_servers = True  # during `fail_over`
 
     def prove(self) -> str:
-        """Raise NotFired. It is not called: a rush has the evidence of its disturbances."""
+        """Raise NotFired. Nothing calls this method: the evidence is that of the disturbances."""
         raise NotFired(NO_DISTURBANCE_SEEN_MESSAGE)
 
 
 @dataclass
 class ChaosRush:
-    """One rush: its plan, and the outcome of its disturbances.
+    """One rush (the sales of all strategies at the same time), its plan and its outcome.
 
     number              the rush's number in the run, from 1 on
     seed                the seed of its random choices
-    disturbances        the disturbances that were drawn for the rush
+    disturbances        the disturbances that were chosen at random for the rush
     hold_ms             milliseconds that each purchase spends between its check and its decrement
     evidence            name of a disturbance -> the evidence that it happened
     disturbance_errors  the errors of disturbances, except NotFired
@@ -257,7 +271,9 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
     started_at = time.monotonic()
     _send_buyers_and_disturb(testbed, rush, buyers, rng)
     testbed.record_fault("chaos", "ok", "heal", "healed")
-    if not wait_for(lambda: all(buyer.is_done.is_set() for buyer in buyers), DRAIN_TIMEOUT_SECONDS):
+    if not wait_for(
+        lambda: all(buyer.is_done.is_set() for buyer in buyers), LAST_ANSWER_TIMEOUT_SECONDS
+    ):
         for buyer in buyers:
             buyer.give_up()
 
@@ -274,19 +290,20 @@ def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[Strat
 def _send_buyers_and_disturb(
     testbed: Testbed, rush: ChaosRush, buyers: Sequence[FaultBuyer], rng: Random
 ) -> None:
-    """Start the buyers one after the other, while threads make the rush's disturbances.
+    """Start the buyers one after the other, and the rush's disturbances in threads.
 
-    Returns when all disturbances have ended.
+    Returns when all buyers have started and all disturbances have ended.
     """
     shops = [testbed.shop(node) for node in (VICTIMS_NODE, RIVALS_NODE)]
     started_at = time.monotonic()
     with ThreadPoolExecutor(len(rush.disturbances)) as pool:
         for disturbance in rush.disturbances:
-            pool.submit(make_disturbance, testbed, rush, disturbance, Random(rng.getrandbits(32)))
+            pool.submit(run_disturbance, testbed, rush, disturbance, Random(rng.getrandbits(32)))
         for number, buyer in enumerate(buyers):
             starts_at = started_at + ARRIVAL_SECONDS * number / len(buyers)
             time.sleep(max(0.0, starts_at - time.monotonic()))
-            buyer.start(*rng.sample(shops, 2))  # both nodes, in a random order
+            # The buyer sends its requests to both nodes in turn, to a random one first.
+            buyer.start(*rng.sample(shops, 2))
 
 
 def _judge_sales(fault: ChaosFault, rush: ChaosRush) -> None:
@@ -295,27 +312,31 @@ def _judge_sales(fault: ChaosFault, rush: ChaosRush) -> None:
         for trial in fault.trials:
             trial.mark_inconclusive(NO_DISTURBANCE_SEEN_MESSAGE)
     evidence = "; ".join(f"{name}: {text}" for name, text in rush.evidence.items())
-    rush.cells = judge_trials(fault, evidence, leaked_keys=())  # a rush does not look for leaks
-    excused_rules = set()
+    # In a rush of chaos, keys that are left on the lock servers are not searched for.
+    rush.cells = judge_trials(fault, evidence, leaked_keys=())
+    allowed_violations = set()
     if any(disturbance.takes_the_lock for disturbance in rush.disturbances):
-        excused_rules.add("overlap")  # a second holder gets the lock that was taken away
+        # A second buyer gets the lock that a disturbance took from its holder.
+        allowed_violations.add("overlap")
     for trial, cell in zip(fault.trials, rush.cells, strict=True):
-        judge_chaos_sale(cell, trial.judgement.holds, excused_rules)
+        judge_chaos_sale(cell, trial.judgement.holds, allowed_violations)
         cell["hold_ms"] = rush.hold_ms
         cell["round"] = rush.number
 
 
-def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], excused_rules: set[str]) -> None:
-    """Set the violations that count against a sale (`wrong`), and whether its cell is as expected.
+def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], allowed_violations: set[str]) -> None:
+    """Set the cell's fields `wrong` and `as_expected`. A cell is the judged sale of one strategy.
+
+    `wrong` gets all violations that are not in `allowed_violations`.
 
     If the only violations are overlaps after an expired lease, the sale is inconclusive: this
     machine was too slow to run the earlier holder within its ttl.
 
-    holds          the times during which buyers held the lock
-    excused_rules  names of the rules that a sound lock may violate, because a disturbance took the
-                   lock away
+    holds               the times during which buyers held the lock
+    allowed_violations  names of the rules that even a sound lock may violate, because a disturbance
+                        took the lock from its holder
     """
-    cell["wrong"] = sorted(set(cell["violations"]) - excused_rules)
+    cell["wrong"] = sorted(set(cell["violations"]) - allowed_violations)
     has_only_overlaps = cell["verdict"] == "exact" and cell["wrong"] == ["overlap"]
     had_expired_leases = all(_has_expired(first, second) for first, second in find_overlaps(holds))
     if has_only_overlaps and had_expired_leases:
@@ -326,10 +347,11 @@ def judge_chaos_sale(cell: Cell, holds: Sequence[LockHold], excused_rules: set[s
 
 
 def _has_expired(first: LockHold, second: LockHold) -> bool:
-    """Return whether the first lease had expired when the second one was granted.
+    """Return whether the lease of the first hold had expired when the second hold began.
 
-    Two pairs of times show this. A fence is about the time of the grant, in microseconds of Redis's
-    clock. The start of a hold is less exact: on a busy machine it is recorded late.
+    This is so if their fences or their recorded starts are at least a ttl apart. A fence is derived
+    from Redis's clock at the time of the grant, in microseconds. The recorded start of a hold is
+    less exact: on a busy machine it is recorded late.
     """
     if first.fence is None or first.release_outcome != "expired":
         return False
@@ -338,22 +360,23 @@ def _has_expired(first: LockHold, second: LockHold) -> bool:
     return expired_by_fences or expired_by_starts
 
 
-def make_disturbance(
+def run_disturbance(
     testbed: Testbed, rush: ChaosRush, disturbance: Disturbance, rng: Random
 ) -> None:
-    """Make a disturbance at a random time, and store its evidence or its error in `rush`.
+    """Inject the fault of a disturbance at a random time.
 
-    A disturbance that did not happen (NotFired) is not an error; only the history shows it.
-    Disturbances that need the same servers wait for each other; all others overlap.
+    The evidence that it happened, or its error, is stored in `rush`. A disturbance that did not
+    happen (NotFired) is no error, and is recorded in the history only. Disturbances that need the
+    same servers wait for each other; all others overlap.
     """
     time.sleep(rng.uniform(0, DISTURBANCE_START_SECONDS))
     with disturbance.server_lock:
         testbed.record_fault("chaos", "invoke", "fire", disturbance.name)
-        # A failed disturbance is recorded as `info`: from `fail` the judge would conclude that no
-        # disturbance of the rush happened.
+        # A failed disturbance is recorded as `info`. If it were recorded as `fail`, the judge would
+        # conclude that no disturbance of the rush happened.
         event_type = "info"
         try:
-            outcome = disturbance.make(testbed, rng)
+            outcome = disturbance.inject(testbed, rng)
             rush.evidence[disturbance.name] = outcome
             event_type = "ok"
         except Exception as error:

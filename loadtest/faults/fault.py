@@ -1,15 +1,19 @@
 """The base class of the faults, with the vocabulary of `make faults`.
 
-A victim is the buyer whom the fault hits; it is stopped at a point of its purchase
-(shop/sale/points.py) until it is resumed. Rivals are buyers who ask while the victim is stopped.
-To fire a fault is to make it happen. A trial is one strategy under one fault. runner.py calls the
-steps of a fault in this sequence:
+    trial       one strategy under one fault, with a sale of its own
+    victim      the buyer whom the fault hits; its purchase is stopped at a point
+                (shop/sale/points.py) until it is resumed
+    rival       a buyer who tries to buy while the victim is stopped
+    firing      the moment at which the fault is made to happen
+
+runner.py calls the steps of a fault in this sequence:
 
     arm         start the servers and proxies that the fault needs
-    enter       send a victim in each trial, and wait until it stops at its point
+    start_first_buyers
+                start a victim in each trial, and wait until its purchase stops at a point
     fire        make the fault happen
     prove       observe that the fault happened
-    run_buyers  send rivals in each trial; then resume the victim, and after it the rivals
+    run_buyers  start rivals in each trial; then resume the victim, and after it the rivals
     act_while_buyers_run
                 change or measure the servers in the runner's own thread, while `run_buyers` runs in
                 other threads
@@ -17,8 +21,10 @@ steps of a fault in this sequence:
     clean_up    stop the servers and proxies that the fault needed
 
 This sequence exposes a broken lock: if a rival gets the lock while the victim has it, both have
-read the same stock, and both write, first the victim and then the rival. The faults of
-loadtest/tests/weakened_faults.py only appear to happen, so none of their cells may be as expected.
+read the same stock, and both write, first the victim and then the rival.
+
+loadtest/tests/weakened_faults.py tests the proofs: it replaces parts of the faults so that they
+only appear to happen. Then no trial may get its expected verdict.
 """
 
 import secrets
@@ -36,48 +42,50 @@ from loadtest.faults.testbed import RIVALS_NODE, TTL_SECONDS, VICTIMS_NODE, Test
 from loadtest.faults.trial import NotFired, Trial
 from loadtest.stack.client import StrategyFacts
 
-#: Upper bound, in multiples of the ttl, on how long a dead holder blocks others: its lock expires
-#: after one ttl, and the rest is for slow machines. The judge's DEADLOCK_AFTER_TTLS is the same.
+#: Upper bound, in multiples of the ttl, on how long a dead holder blocks other buyers: its lock
+#: expires after one ttl, and the rest is for slow machines. It equals the judge's
+#: DEADLOCK_AFTER_TTLS.
 LONGEST_RECOVERY_IN_TTLS = 3
 
 
 class Fault(ABC):
-    """One fault, fired once for all the strategies that it concerns.
+    """One fault, fired once for all the strategies with an expected verdict under it.
 
     name            the fault's name in loadtest/expected.py; a name with an @ is a variant of the
                     fault before the @
     title           a short description of the action, for tables
-    point           the point at which enter() stops the victim, unless loadtest/expected.py names
-                    another for the strategy. If it is empty, enter() sends no victim, but a first
-                    buyer who opens connections and loads scripts
+    victim_stop_point
+                    the point of the purchase at which start_first_buyers() stops the victim. For
+                    some strategies VICTIM_POINTS in loadtest/expected.py has another one. If it is
+                    empty, there is no victim; a first buyer opens connections and loads scripts
     rival_timeout_seconds
                     how long to wait for a rival to get the lock while the victim is stopped
-    ttl             seconds that a lock survives a holder that does not renew it. It is longer than
-                    TTL_SECONDS if no lock may expire before the fault takes effect
-    takes_the_lock  whether the fault takes even a sound lock away from its holder; then two buyers
-                    may both act as its holder, and the fence refuses the write of the stale one
+    ttl             seconds after which a lock expires if its holder does not renew it. It is longer
+                    than TTL_SECONDS if no lock may expire before the fault takes effect
+    takes_the_lock  whether the fault takes even a sound lock away from its holder. Then two buyers
+                    may both act as the holder, and the fence refuses the write of the first one
     hits_any_buyer  whether the fault may hit any buyer; otherwise it hits the victim only
     has_two_lock_servers
                     whether two servers grant the lock independently of each other
     loses_accepted_orders
-                    whether Redis loses its data, and with it the promised orders: those that the
-                    shop has accepted and not yet written to the database. Then the order consumers
-                    are killed before the victims buy, and started again after the rivals have
-                    bought: otherwise chance would decide which orders are written before the loss
+                    whether Redis loses its data, and with it the promised orders: orders that the
+                    shop has accepted and not yet written to the database. Then the order consumers,
+                    which write them, are killed before the victims buy, and started again after
+                    the rivals have bought. Otherwise chance would decide which orders are lost
     measures_recovery
-                    whether to measure the time from firing to the next sale. Then a victim whose
-                    answer is lost does not ask again, so that the next sale is another buyer's
-    node            the index of the node on which the fault is made
+                    whether to measure the time from firing to the next sale. Then the victim sends
+                    one request only, so that the next sale goes to another buyer
+    node            the index of the node that the fault hits
     fired_at        the time of firing by the monotonic clock, from which the recovery is measured
-    trials          a trial for each strategy that the fault concerns
-    healing         callbacks that undo the fault after the buyers have acted, in reverse order
+    trials          a trial for each available strategy with an expected verdict under the fault
+    healing         callbacks that undo the fault; heal() calls them, the last one first
     cleanup         callbacks that stop and close what was started for the fault
     unique_id       makes the names of products and the keys of attempts unique
     """
 
     name: str
     title: str
-    point = "after_read"
+    victim_stop_point = "after_read"
     # The ttl, and the time that a waiting rival may need to notice that the lock has expired.
     rival_timeout_seconds = TTL_SECONDS + 0.7
     ttl = TTL_SECONDS
@@ -98,35 +106,35 @@ class Fault(ABC):
 
     def add_trial(self, strategy: StrategyFacts) -> None:
         """Add a trial: a sale under this strategy, which the fault disturbs."""
-        # For some strategies the fault stops the victim at another point than for the rest.
+        # Under some strategies the victim stops at another point than under the rest.
         point_by_fault = VICTIM_POINTS.get(strategy["name"], {})
         trial = Trial(
             self.testbed,
             strategy,
             self.unique_id,
             fault=self.name,
-            point=point_by_fault.get(self.name, self.point),
+            victim_stop_point=point_by_fault.get(self.name, self.victim_stop_point),
             ttl=self.ttl,
         )
         self.trials.append(trial)
 
     def arm(self) -> None:  # noqa: B027 most faults need no preparation
-        """Start what the fault needs. The sales are open, and no buyer has asked yet."""
+        """Prepare the fault. The sales are open, and no buyer has sent a request yet."""
 
-    def enter(self, trial: Trial) -> None:
-        """Send the victim to node A and wait until it stops at its point.
+    def start_first_buyers(self, trial: Trial) -> None:
+        """Start the victim's purchase on node A, and wait until it stops at its point.
 
-        A fault without a point has no victim. A first buyer buys instead, and NotFired is raised if
-        it cannot.
+        A fault without a `victim_stop_point` has no victim here. A first buyer buys instead, and
+        NotFired is raised if it cannot.
         """
-        if self.point:
-            # If the time to the next sale is measured, another buyer must make that sale. So the
-            # victim does not ask again.
-            trial.send_victim(asks_again=not self.measures_recovery)
+        if self.victim_stop_point:
+            # If the time to the next sale is measured, the unit of that sale must go to another
+            # buyer. So the victim does not send its request again.
+            trial.start_victim(retries=not self.measures_recovery)
         else:
             self.require_first_sale(trial)
 
-    def fire(self) -> None:  # noqa: B027 some faults fire as time passes, or by a buyer's request
+    def fire(self) -> None:  # noqa: B027 some faults only need time, or a request of a buyer
         """Make the fault happen. Every victim is stopped at its point."""
 
     @abstractmethod
@@ -137,29 +145,30 @@ class Fault(ABC):
         """
 
     def run_buyers(self, trial: Trial) -> None:
-        """Send rivals, then resume the victim and the rivals.
+        """Start the rivals of a trial, then resume the victim and the rivals.
 
-        This is called for all trials at the same time, each in a thread.
+        The method runs for all trials at the same time, each in its own thread.
         """
-        self.send_rivals(trial)
+        self.start_rivals(trial)
         self.resume(trial)
 
-    def send_rivals(self, trial: Trial) -> None:
-        """Send a rival to node B, and wait until it stops at its point or is answered.
+    def start_rivals(self, trial: Trial) -> None:
+        """Start a rival on node B, and wait until it has read the stock or is answered.
 
-        The wait ends after `rival_timeout_seconds` at the latest.
+        A rival stops after it has read the stock. The wait ends after `rival_timeout_seconds` at
+        the latest. Some faults override this method, and start further buyers.
         """
-        trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
+        trial.start_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
 
     def resume(self, trial: Trial) -> None:
-        """Resume the victim, then the rivals, so that a rival with a stale read writes last."""
+        """Resume the victim, then the rivals, so that a rival with an outdated read writes last."""
         trial.resume_victim()
         trial.resume_rivals()
 
     def act_while_buyers_run(self) -> None:  # noqa: B027
         """Change or measure the servers while `run_buyers` runs in other threads.
 
-        Those threads may wait for a change: `pause`, for example, resumes its node here.
+        `run_buyers` may wait for such a change: `pause`, for example, resumes its node here.
         """
 
     def heal(self) -> None:
@@ -186,11 +195,11 @@ class Fault(ABC):
         return True
 
     def describe_observations(self) -> str:
-        """Return further evidence, observed while the buyers acted; empty if there is none."""
+        """Return further evidence, observed while the buyers bought; empty if there is none."""
         return ""
 
     def describe_stops_and_ttls(self) -> str:
-        """Return a clause on how long the victims were stopped, and on the ttl of their locks.
+        """Return, as text, how long the victims were stopped and the measured ttl of their locks.
 
         Empty if neither was measured.
         """
@@ -207,7 +216,7 @@ class Fault(ABC):
 
     @property
     def node_name(self) -> str:
-        """The name of the node on which the fault is made: A, unless chaos chose B."""
+        """The name of the node that the fault hits: A, unless `make chaos` has chosen B."""
         return self.testbed.nodes[self.node].name
 
     # --- helpers of the faults --------------------------------------------------------------------
@@ -224,11 +233,11 @@ class Fault(ABC):
         self.require(wait_for(condition, seconds), message)
 
     def require_first_sale(self, trial: Trial, node: int = RIVALS_NODE) -> None:
-        """Let a first buyer buy, so that connections are open and Redis has loaded the scripts.
+        """Let a buyer buy before the fault, so that connections are open and scripts are loaded.
 
         Raises NotFired if the buyer cannot buy.
         """
-        outcome = trial.ask_once(name="early", node=node)
+        outcome = trial.send_one_request(name="early", node=node)
         self.require(
             outcome == "sold", f"{trial.strategy_name}: the first buyer was answered {outcome}"
         )
@@ -236,15 +245,15 @@ class Fault(ABC):
     def expect_outcome(
         self, trial: Trial, name: str, *outcomes: str, node: int = RIVALS_NODE
     ) -> None:
-        """Let a new buyer ask once during the fault, and check the outcome.
+        """Let a new buyer send one request during the fault, and check the outcome.
 
         An outcome that is not in `outcomes` is recorded as a problem of the trial. The trial is
         inconclusive if the fault has ended before the buyer is answered.
 
         name  the buyer's name
-        node  the index of the node that the buyer asks
+        node  the index of the node to which the buyer sends the request
         """
-        outcome = trial.ask_once(name, node)
+        outcome = trial.send_one_request(name, node)
         if outcome not in outcomes:
             trial.problems.append(f"{name} was answered {outcome}, not {' or '.join(outcomes)}")
         if not self.is_in_effect():

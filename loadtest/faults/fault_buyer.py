@@ -1,4 +1,4 @@
-"""A buyer of the faults, who retries with the same key while the outcome is a retried one."""
+"""A buyer in the sales under faults. It repeats its request until an outcome is not retried."""
 
 import random
 import threading
@@ -18,25 +18,25 @@ RETRY_PAUSE_SECONDS = (0.05, 0.2)
 
 @dataclass(eq=False)
 class FaultBuyer:
-    """A buyer of one unit. loadtest/judge/outcomes.py says which outcomes are retried.
+    """A buyer of one unit. loadtest/judge/outcomes.py defines which outcomes are retried.
 
     attempt     the Idempotency-Key: <unique_id of the fault>/<fault>/<lock>/<buyer>
     lock        the name of the strategy that guards the purchase
     sale        the number of the sale to buy from; 0 for the open sale
     stop_at     the points at which the purchase stops until it is resumed, comma-separated
-    asks_again  whether the buyer asks again, with its key, after a retried outcome
+    retries     whether the buyer repeats its request, with the same key, after a retried outcome
     hold_ms     milliseconds that the purchase spends between its check and its decrement
     first_outcome
-                outcome of the first request, empty until then. Without an answer it is `unknown`,
-                or `unavailable` if the connection was refused
+                outcome of the first request; empty while there is none. A request without an answer
+                has the outcome `unknown`, or `unavailable` if the connection was refused
     first_answered_at
-                end of the first request by the monotonic clock; 0 until then
+                monotonic time at which the first request ended; 0 before that
     last_body   the body of the answer to the last request; empty without an answer
-    sold_at     time of the answer `sold` by the monotonic clock; 0 before it
+    sold_at     monotonic time of the answer `sold`; 0 before that
     finished_at
-                time of the first answer that is not retried, by the monotonic clock; 0 before it
+                monotonic time of the first outcome that is not retried; 0 before that
     has_started whether start() was called
-    is_done     set when the last outcome is not retried, or buy() has ended
+    is_done     set when an outcome is not retried, or when buy() has ended
     """
 
     history: History
@@ -45,7 +45,7 @@ class FaultBuyer:
     product: str
     sale: int = 0
     stop_at: str = ""
-    asks_again: bool = True
+    retries: bool = True
     hold_ms: int = 0
     first_outcome: str = ""
     first_answered_at: float = 0.0
@@ -59,34 +59,34 @@ class FaultBuyer:
     def start(self, *shops: Shop) -> None:
         """Run buy() in a thread.
 
-        shops  the clients of the nodes that the buyer asks in turn
+        shops  clients of the nodes to which the buyer sends its requests in turn
         """
         self.has_started = True
         threading.Thread(target=self.buy, args=shops, daemon=True).start()
 
     def buy(self, *shops: Shop) -> None:
-        """Ask the nodes in turn until an outcome is final, or give_up() is called.
+        """Send requests until an outcome is not retried, or give_up() is called.
 
-        A final outcome is one that is not retried. Without `asks_again`, ask only once.
+        Without `retries`, send only one request.
 
-        shops  the clients of the nodes
+        shops  clients of the nodes to which the requests are sent in turn
         """
         shops_in_turn = cycle(shops)
         try:
             while not (self.is_done.is_set() or self._gave_up.is_set()):
-                self.ask(next(shops_in_turn))
-                if not self.asks_again:
+                self.send_request(next(shops_in_turn))
+                if not self.retries:
                     break
                 if not self.is_done.is_set():  # give_up() ends the pause
                     self._gave_up.wait(random.uniform(*RETRY_PAUSE_SECONDS))
         finally:
-            # Other threads wait for the end of the purchase, even if it ends by an error.
+            # Other threads wait for `is_done`. They must not wait forever if there was an error.
             self.is_done.set()
 
-    def ask(self, shop: Shop) -> str:
+    def send_request(self, shop: Shop) -> str:
         """Send one request, record the request and the answer, and return the outcome.
 
-        An outcome that is not retried ends the purchase.
+        If the outcome is not retried, the buyer is done.
         """
         purchase_fields = {
             "attempt": self.attempt,
@@ -112,8 +112,8 @@ class FaultBuyer:
             outcome = "unavailable"
         except ShopUnreachable:
             outcome = "unknown"
-        # An error with an `order` says that a unit was sold. An error with `allowed`, the values
-        # that the request may have, says that none was. Any other error says neither.
+        # If the body of an error has an `order`, a unit was sold. If it has `allowed` (the values
+        # that the request may have), no unit was sold. After any other error both is possible.
         if outcome == "error" and "order" not in body and not body.get("allowed"):
             outcome = "unknown"
         if outcome == "sold":

@@ -1,4 +1,8 @@
-"""The matrix of faults, as tables for the terminal and as Markdown with broken cells' stories."""
+"""The report on a run of faults: tables for the terminal, and a page in Markdown.
+
+Both show a matrix of cells. A cell is one strategy (a row) under one fault (a column). The page
+also tells the story of each cell that broke, which is a timeline of its events.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -24,7 +28,7 @@ LEGEND = "✓ exact  O oversold  U undersold  D deadlock  ? unknown  - not run  
 
 
 def make_fault_line(name: str, cells: Sequence[Cell], seconds: float) -> str:
-    """Return one line that summarizes the cells of the fault `name`.
+    """Return one line that summarizes the cells (strategies) of the fault `name`.
 
     seconds  how long the fault and its sales took
     """
@@ -66,7 +70,10 @@ def make_column_legend(cells: Sequence[Cell]) -> str:
 
 
 def make_cell_lines(cells: Sequence[Cell]) -> list[str]:
-    """Return a line for each conclusive cell: its orders, remaining stock and recovery time."""
+    """Return a line for each conclusive cell (one strategy under one fault).
+
+    The line has the cell's orders, remaining stock and recovery time.
+    """
     return [
         f"{cell['lock']} under {cell['fault']}: {_describe_sale(cell)}{_describe_recovery(cell)}"
         for cell in cells
@@ -81,7 +88,7 @@ def _describe_sale(cell: Cell) -> str:
 
 
 def _describe_recovery(cell: Cell) -> str:
-    """Return a clause on the time to the next sale after the fault; empty if it is not measured."""
+    """Return the time from the fault to the next sale, as text; empty if it was not measured."""
     if cell["verdict"] == "deadlock":
         return "; sales have stopped"
     if cell["recovery_s"] is None:
@@ -90,10 +97,10 @@ def _describe_recovery(cell: Cell) -> str:
 
 
 def describe_unexpected_cell(cell: Cell) -> str:
-    """Return a line on a cell that is not as expected, with the reasons.
+    """Return a line on a cell (one strategy under one fault) that is not as expected.
 
-    The field `missing` says why a cell is inconclusive or was not run. `why` is the reason for the
-    verdict `unknown`, and `wrong` lists the complaints.
+    The reasons are taken from three fields of the cell: `missing`, why it is inconclusive or was
+    not run; `why`, the reason for the verdict `unknown`; `wrong`, the problems besides the verdict.
     """
     reasons = []
     if cell["missing"]:
@@ -108,9 +115,10 @@ def describe_unexpected_cell(cell: Cell) -> str:
 
 
 def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
-    """Return the matrix, the evidence, the recovery times, and the stories of the broken cells.
+    """Return the page: the matrix, the evidence, the recovery times, and the broken cells.
 
-    A cell is broken if its verdict is neither `exact` nor `not_run`, or is not as expected.
+    A cell (one strategy under one fault) is broken if its verdict is neither `exact` nor `not_run`,
+    or is not as expected.
     """
     unexpected_count = sum(not cell["as_expected"] for cell in cells)
     matrix_note = (
@@ -121,8 +129,8 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         "Empty: the fault does not concern the lock. "
         f"{tables.describe_machine_and_date(summary)}."
     )
-    # All cells of a fault have the same evidence, except that cells that were not run or are
-    # inconclusive have less. So the longest text is chosen.
+    # All conclusive cells of a fault have the same evidence. Other cells have a shorter text or
+    # none, so the longest text is chosen.
     evidence_by_fault = {
         name: max((cell["evidence"] for cell in cells if cell["fault"] == name), key=len)
         for name in list_fault_names(cells)
@@ -154,15 +162,17 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         "strategies of the run share the order numbers. Where the same steps broke several locks,\n"
         "one is shown; `summary.json` of a run has all of them.",
     ]
-    parts += [_make_paragraph(alike_cells) for alike_cells in _group_alike(broken_cells)]
+    parts += [_make_section(similar_cells) for similar_cells in _group_similar_cells(broken_cells)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def _group_alike(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Return the cells in groups with the same fault, verdict, complaint and steps.
+def _group_similar_cells(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Return groups of cells with the same fault, the same verdict and nearly the same story.
 
-    The steps are the lines of a cell's `story`, which ends with a summary. Times, numbers, fences,
-    the order of the steps, and releases that delete no lock make no difference.
+    The story of a cell is its timeline: one line for each step, and a summary as the last line. Two
+    stories are nearly the same if they differ only in times, numbers, fences, the order of their
+    steps, or releases that delete no lock. Cells that are not as expected are in one group only if
+    they are so for the same reason.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
@@ -174,10 +184,10 @@ def _group_alike(cells: Sequence[Cell]) -> list[list[Cell]]:
         distinguishing_steps = frozenset(
             step for step in steps if "releases" not in step or "deletes" in step
         )
-        complaint = ""
+        problem = ""
         if not cell["as_expected"]:
-            complaint = describe_unexpected_cell(cell)
-        group_key = (cell["fault"], cell["verdict"], complaint, distinguishing_steps)
+            problem = describe_unexpected_cell(cell)
+        group_key = (cell["fault"], cell["verdict"], problem, distinguishing_steps)
         groups.setdefault(group_key, []).append(cell)
     return list(groups.values())
 
@@ -189,12 +199,12 @@ def _format_recovery(cell: Cell) -> str:
     return f"{cell['recovery_s']:.2f}"
 
 
-def _make_paragraph(alike_cells: Sequence[Cell]) -> str:
-    """Return a section of the report on cells that broke in the same way.
+def _make_section(similar_cells: Sequence[Cell]) -> str:
+    """Return a section of the page on cells of one fault that broke in the same way.
 
-    It tells what happened in the first cell, and names the strategies of the others.
+    The section shows the story of the first cell, and lists the strategies of the other cells.
     """
-    cell = alike_cells[0]
+    cell = similar_cells[0]
     heading = f"### `{cell['lock']}` under {cell['fault']}: {cell['verdict']}"
     text = f"{_describe_sale(cell)}, {format_count(cell['lost_updates'] or 0, 'lost update')}"
     if cell["violations"]:
@@ -202,7 +212,7 @@ def _make_paragraph(alike_cells: Sequence[Cell]) -> str:
     text += "."
     if not cell["as_expected"]:
         text += f" **{describe_unexpected_cell(cell)}.**"
-    other_locks = ", ".join(f"`{other_cell['lock']}`" for other_cell in alike_cells[1:])
+    other_locks = ", ".join(f"`{other_cell['lock']}`" for other_cell in similar_cells[1:])
     if other_locks:
         text += f" The same with {other_locks}."
     story = "\n".join(cell["story"])
@@ -214,12 +224,12 @@ def list_fault_names(cells: Sequence[Cell]) -> list[str]:
     return [name for name in FAULTS if any(cell["fault"] == name for cell in cells)]
 
 
-def _make_grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[str, list[str]]:
-    """Return a row for each lock, with the text of its cell under each fault.
+def _make_grid(cells: Sequence[Cell], format_cell: Callable[[Cell], str]) -> dict[str, list[str]]:
+    """Return lock -> the texts of its cells, one for each fault; empty if there is no such cell.
 
-    The text is empty if a lock has no cell under a fault.
+    format_cell  returns the text of a cell
     """
-    texts = {(cell["lock"], cell["fault"]): text_of(cell) for cell in cells}
+    texts = {(cell["lock"], cell["fault"]): format_cell(cell) for cell in cells}
     faults = list_fault_names(cells)
     rows: dict[str, list[str]] = {}
     for lock in dict.fromkeys(cell["lock"] for cell in cells):
@@ -228,15 +238,15 @@ def _make_grid(cells: Sequence[Cell], text_of: Callable[[Cell], str]) -> dict[st
 
 
 def _make_matrix(
-    cells: Sequence[Cell], text_of: Callable[[Cell], str], note: str, *, left: int
+    cells: Sequence[Cell], format_cell: Callable[[Cell], str], note: str, *, left: int
 ) -> str:
     """Return a Markdown table of strategies by faults, with a note below it.
 
-    text_of  returns the text of a cell
+    format_cell  returns the text of a cell
     left     the number of left-aligned columns
     """
     headings = ["lock"] + list_fault_names(cells)
-    rows = [[f"`{lock}`"] + texts for lock, texts in _make_grid(cells, text_of).items()]
+    rows = [[f"`{lock}`"] + texts for lock, texts in _make_grid(cells, format_cell).items()]
     return tables.markdown_table(headings, rows, note, left=left)
 
 

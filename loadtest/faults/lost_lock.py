@@ -1,6 +1,7 @@
-"""Base of the faults in which Redis loses a held lock.
+"""Base class of the faults in which Redis loses a held lock.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 from loadtest.faults.fault import Fault
@@ -20,7 +21,7 @@ class LostLockFault(Fault):
     def record_held_locks(self) -> None:
         """Set `held_lock_count` to the number of the victims' locks on the main Redis.
 
-        A trial is inconclusive if its victim's lock should be there and is not.
+        A trial is inconclusive if its strategy uses a lock there, but the victim's lock is missing.
         """
         self.held_lock_count = 0
         for trial in self.trials:

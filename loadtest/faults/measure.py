@@ -1,4 +1,4 @@
-"""Measurements of processes, locks, clocks and servers that prove a fault, never cached."""
+"""Measurements of processes, locks, clocks and servers, which prove that a fault happened."""
 
 import os
 import re
@@ -21,17 +21,14 @@ from servers.proxy.proxy import Proxy
 
 #: Database number of the locks on the main Redis: the one after REDIS_URL's (shop/settings.py).
 LOCKS_DB = 1
-#: Database number of the locks on Redlock's servers, because REDLOCK_URLS name no other.
+#: Database number of the locks on Redlock's servers: the default, as REDLOCK_URLS has no number.
 REDLOCK_DB = 0
 #: States of a process that has ended.
 ENDED_STATES = {psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE}
 
 
-def pids_in_session(leader_pid: int) -> list[int]:
-    """Return the pids of the processes in a session, first the leader's if the leader still runs.
-
-    Zombies are left out.
-    """
+def list_pids_in_session(leader_pid: int) -> list[int]:
+    """Return the pids of a session's processes without zombies, the leader's first if it runs."""
     pids = []
     for pid in sorted(psutil.pids()):
         with suppress(ProcessLookupError, psutil.NoSuchProcess):
@@ -76,14 +73,18 @@ def count_context_switches(pids: Iterable[int]) -> dict[int, int]:
     return switches
 
 
-def lock_keys_of(lock: str, product: str) -> tuple[str, str]:
-    """Return the two possible keys of a product's lock: the usual one, and RedisLock's."""
-    # Redis Cluster keeps keys with the same text in braces on one server.
+def list_lock_keys(lock: str, product: str) -> tuple[str, str]:
+    """Return the two possible keys of a product's lock: the usual one, and that of RedisLock.
+
+    lock  the name of the strategy
+    """
+    # RedisLock puts the name in braces: Redis Cluster stores keys with the same text in braces on
+    # the same server.
     hash_tag = f"{{{lock}:{product}}}"
     return f"lock:{lock}:{product}", f"lock:{hash_tag}"
 
 
-def lock_seconds_left(
+def read_lock_seconds_left(
     servers: Sequence[embedded.Valkey], strategy: StrategyFacts, product: str
 ) -> float | None:
     """Return the seconds after which a product's lock expires if it is not renewed.
@@ -100,7 +101,7 @@ def lock_seconds_left(
         lock_servers = servers[1:]
     remaining_seconds = []
     for server in lock_servers:
-        for key in lock_keys_of(strategy["name"], product):
+        for key in list_lock_keys(strategy["name"], product):
             ttl_ms = int(run_command(server, "PTTL", key, db=db))
             has_no_ttl = ttl_ms == -1  # Redis answers -2 if there is no such key
             if ttl_ms >= 0:
@@ -113,7 +114,7 @@ def lock_seconds_left(
     return max(remaining_seconds, default=None)
 
 
-def longest_zookeeper_timeout(address: str) -> float | None:
+def read_longest_zookeeper_timeout(address: str) -> float | None:
     """Return the longest timeout of ZooKeeper's sessions, in seconds.
 
     None if ZooKeeper has no session.
@@ -129,7 +130,7 @@ def longest_zookeeper_timeout(address: str) -> float | None:
     return max((int(timeout_ms) / 1000 for timeout_ms in timeouts_ms), default=None)
 
 
-def clock_seconds_ahead(url: str) -> float:
+def read_clock_lead_seconds(url: str) -> float:
     """Return the seconds by which a node's clock is ahead of this process's clock.
 
     The node's clock is read from the Date header of an answer, which has whole seconds. Raises
@@ -139,7 +140,7 @@ def clock_seconds_ahead(url: str) -> float:
         return parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
 
 
-def redis_run_id(server: embedded.Valkey | Proxy, timeout: float = 0.3) -> str:
+def read_redis_run_id(server: embedded.Valkey | Proxy, timeout: float = 0.3) -> str:
     """Return the run_id of a Redis, or of the Redis behind a proxy.
 
     Redis has a new run_id after each start. The run_id is empty if Redis does not answer within

@@ -1,7 +1,7 @@
-"""The function that makes one fault for all strategies it concerns; cells.py judges the trials.
+"""The run of one fault: a trial for each strategy, the fault's steps, and the remaining buyers.
 
-fault.py explains the steps of a fault. The drain is the last phase, after the fault is undone: all
-buyers who are not done yet buy.
+A trial is one strategy under the fault, with its own sale. fault.py describes the steps. After the
+fault is undone, the remaining buyers of each trial buy. Then cells.py judges the trials.
 """
 
 import threading
@@ -28,29 +28,29 @@ from loadtest.stack.client import StrategyFacts
 
 #: How long to wait for the buyers' threads after a step of their fault failed.
 RUN_BUYERS_TIMEOUT_SECONDS = 15.0
-#: Number of buyers that buy at the same time in the drain of one trial.
-DRAIN_CONCURRENCY = 3
-#: Number of trials that are drained at the same time. It is small, because on a busy machine a
-#: purchase among many others may take longer than the ttl of its lock.
-TRIALS_DRAINED_AT_ONCE = 8
-#: Time limit for each of the three groups of buyers in the drain of one trial.
-DRAIN_TIMEOUT_SECONDS = 40.0
+#: Number of remaining buyers that buy at the same time in one trial.
+MAX_CONCURRENT_BUYERS = 3
+#: Number of trials whose remaining buyers buy at the same time. It is small, because on a busy
+#: machine a purchase among many others may take longer than the ttl of its lock.
+MAX_CONCURRENT_TRIALS = 8
+#: Time limit for each of the three groups of remaining buyers in one trial.
+BUYING_TIMEOUT_SECONDS = 40.0
 #: Added to the time in which a lock expires, for slow machines and for waiters that poll.
 EXPIRY_SLACK_SECONDS = 0.5
-#: How long to wait until leaked keys are gone. After a buyer has given up, the server may still
-#: execute the request that was cut off.
+#: How long to wait until keys without a product's name are gone from the lock servers. After a
+#: buyer has given up, the node may still work on the request that was cut off.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
 
 
 def run_fault(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
-    """Make the fault, and judge every strategy that has an expected verdict under it.
+    """Inject the fault, and judge every strategy that has an expected verdict under it.
 
-    Return a cell for each of these strategies. Unavailable strategies are `not_run`. If the fault
-    does not fire, or if a step that all trials share fails, the cells of all other strategies are
-    `unknown` with the reason, and the testbed is repaired. Raises an error only if the repair
-    fails.
+    Return a cell, which has the verdict, for each of these strategies. The cells of unavailable
+    strategies are `not_run`. If the fault does not happen, or if a step that all trials share
+    fails, the cells of the available strategies are `unknown` with the reason, and the testbed is
+    repaired. Raises an error only if the repair fails.
     """
-    affected_strategies = strategies_affected_by(fault.name, strategies)
+    affected_strategies = find_affected_strategies(fault.name, strategies)
     available_strategies = [strategy for strategy in affected_strategies if strategy["available"]]
     for strategy in available_strategies:
         fault.add_trial(strategy)
@@ -72,7 +72,7 @@ def run_fault(fault: Fault, strategies: Sequence[StrategyFacts]) -> list[Cell]:
     return cells + [make_not_run_cell(fault.name, strategy) for strategy in unavailable_strategies]
 
 
-def strategies_affected_by(
+def find_affected_strategies(
     fault_name: str, strategies: Sequence[StrategyFacts]
 ) -> list[StrategyFacts]:
     """Return the strategies that have an expected verdict under a fault."""
@@ -80,19 +80,20 @@ def strategies_affected_by(
 
 
 def _run_trials(fault: Fault) -> list[Cell]:
-    """Open the sales, make the fault, let the remaining buyers buy, and judge the sales."""
+    """Open the sales, inject the fault, let the remaining buyers buy, and judge the sales."""
     testbed = fault.testbed
     trials = fault.trials
     testbed.read_new_events()  # skips the events of the faults before this one
     keys_before = testbed.find_leaked_keys()
-    # A deferred strategy answers before its order is written; order consumers write it.
+    # A deferred strategy answers `sold` before the order is in the database. Order consumers write
+    # the order later.
     if any(trial.strategy["deferred"] for trial in trials):
         testbed.start_order_consumers()
     testbed.set_ttl(fault.ttl)
     run_in_parallel(trials, Trial.open)
     with _call_afterwards(fault.clean_up):
         evidence = [_run_steps(fault)]
-        drain(trials)
+        let_remaining_buyers_buy(trials)
         # The lock of a holder that was killed expires after a ttl.
         wait_for(
             lambda: not any(trial.find_lock_keys() for trial in trials),
@@ -106,8 +107,8 @@ def _run_trials(fault: Fault) -> list[Cell]:
 def _find_leaked_keys(fault: Fault, keys_before: Set[str]) -> list[str]:
     """Return the keys that the sales left on the lock servers: those not in `keys_before`.
 
-    A key without the name of a trial's product would count against all trials. So first wait until
-    all such keys are deleted, for at most LEAKED_KEY_TIMEOUT_SECONDS.
+    A key without the name of a trial's product counts against all trials. To be fair to them, wait
+    until such keys are gone, for at most LEAKED_KEY_TIMEOUT_SECONDS.
     """
 
     def find_new_keys() -> list[str]:
@@ -130,14 +131,14 @@ def _run_steps(fault: Fault) -> str:
     """
     testbed = fault.testbed
     trials = fault.trials
-    # The fault loses only promises that no consumer has written as orders yet. So no consumer may
-    # run.
+    # Such a fault loses the orders that are promised and not yet written to the database. Consumers
+    # that write them must not run, or there may be none to lose.
     must_kill_consumers = (
         fault.loses_accepted_orders
         and testbed.nodes[VICTIMS_NODE].order_consumer.process is not None
     )
     run_buyers = partial(_run_or_mark_inconclusive, fault.run_buyers)
-    enter = partial(_run_or_mark_inconclusive, fault.enter)
+    start_first_buyers = partial(_run_or_mark_inconclusive, fault.start_first_buyers)
     buyers_thread = threading.Thread(target=run_in_parallel, args=(trials, run_buyers), daemon=True)
     record = partial(testbed.record_fault, fault.name)
 
@@ -156,7 +157,7 @@ def _run_steps(fault: Fault) -> str:
             record("ok", "arm", fault.title)
             if must_kill_consumers:
                 testbed.kill_order_consumers()
-            run_in_parallel(trials, enter)
+            run_in_parallel(trials, start_first_buyers)
             fault.fired_at = time.monotonic()
             record("invoke", "fire", fault.title)
             fault.fire()
@@ -166,8 +167,8 @@ def _run_steps(fault: Fault) -> str:
             fault.act_while_buyers_run()
             buyers_thread.join()
         except NotFired as error:
-            # Whichever step raised the error, it is recorded as a failure of `prove`: from that the
-            # judge concludes that the fault did not happen.
+            # Any step may have raised the error. It is always recorded as a failure of `prove`,
+            # because this tells the judge that the fault did not happen.
             record("fail", "prove", str(error))
             raise
     return evidence
@@ -175,7 +176,7 @@ def _run_steps(fault: Fault) -> str:
 
 @contextmanager
 def _call_afterwards(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` after the block. If both raise, the error of the block is raised."""
+    """Call `end` after the `with` block. If both raise an error, that of the block is raised."""
     try:
         yield
     except BaseException:  # after KeyboardInterrupt, too, stopped processes must be resumed
@@ -199,7 +200,7 @@ def _run_or_mark_inconclusive(step: Callable[[Trial], None], trial: Trial) -> No
 def describe_error(error: Exception) -> str:
     """Return the text of an error that made a fault inconclusive.
 
-    The name of the error's class comes first, except for NotFired, whose message says enough.
+    The text begins with the name of the error's class. A NotFired is understood without it.
     """
     if isinstance(error, NotFired):
         return str(error)
@@ -213,62 +214,64 @@ def _resume_all_buyers(fault: Fault) -> None:
             fault.testbed.resume(buyer)
 
 
-def drain(trials: Sequence[Trial]) -> None:
-    """Let all remaining buyers of each trial buy until each is done, or until the trial stalls.
+def let_remaining_buyers_buy(trials: Sequence[Trial]) -> None:
+    """Let the buyers of each trial who have no final answer yet buy, and then new buyers.
 
-    At first only the first buyer of each trial buys, in all trials at the same time: locks and
-    connections that the fault broke may delay it. Then the fault's other buyers buy, and then new
-    ones, up to BUYERS in all.
+    New buyers are added until a trial has BUYERS of them. A trial ends early if its sale has
+    stopped; see _let_buy().
+
+    At first only the first buyer of each trial buys, in all trials at the same time, because locks
+    and connections that the fault broke may delay it.
     """
-    run_in_parallel(trials, lambda trial: _let_buy(trial, _find_returning_buyers(trial)[:1]))
-    run_in_parallel(trials, _let_others_buy, at_once=TRIALS_DRAINED_AT_ONCE)
+    run_in_parallel(trials, lambda trial: _let_buy(trial, _find_retrying_buyers(trial)[:1]))
+    run_in_parallel(trials, _let_others_buy, max_threads=MAX_CONCURRENT_TRIALS)
 
 
 def _let_others_buy(trial: Trial) -> None:
-    """Let the other buyers of a trial buy, if its first buyer is done.
+    """Let the other buyers of a trial buy, unless its first buyer got no final answer.
 
-    If the first buyer is not done, sales have stopped.
+    In that case the sale has stopped, and the others would wait in vain.
     """
-    returning_buyers = _find_returning_buyers(trial)
+    retrying_buyers = _find_retrying_buyers(trial)
     numbers = range(len(trial.buyers), BUYERS)
     new_buyers = [trial.add_buyer(f"buyer-{number:02}") for number in numbers]
-    has_stalled = bool(returning_buyers) and not returning_buyers[0].is_done.is_set()
-    if not has_stalled:
-        _let_buy(trial, returning_buyers)
+    has_sale_stopped = bool(retrying_buyers) and not retrying_buyers[0].is_done.is_set()
+    if not has_sale_stopped:
+        _let_buy(trial, retrying_buyers)
         _let_buy(trial, new_buyers)
 
 
-def _find_returning_buyers(trial: Trial) -> list[FaultBuyer]:
-    """Return the trial's buyers who ask again if they are not served."""
-    return [buyer for buyer in trial.buyers if buyer.asks_again]
+def _find_retrying_buyers(trial: Trial) -> list[FaultBuyer]:
+    """Return the trial's buyers who repeat their request if its outcome is not final."""
+    return [buyer for buyer in trial.buyers if buyer.retries]
 
 
 def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer]) -> None:
-    """Let these buyers buy until each is done, or until the trial stalls.
+    """Let these buyers buy until each is done, or until the sale of the trial has stopped.
 
-    A trial has stalled if no buyer has had a final answer for so long that even the lock of a dead
-    holder must have expired. DRAIN_TIMEOUT_SECONDS limits the wait, too.
+    The sale has stopped if no buyer got a final answer for a time after which even the lock of a
+    dead holder must have expired. In any case the wait ends after BUYING_TIMEOUT_SECONDS.
     """
     started_at = time.monotonic()
-    longest_gap = LONGEST_RECOVERY_IN_TTLS * trial.ttl + EXPIRY_SLACK_SECONDS
+    longest_gap_seconds = LONGEST_RECOVERY_IN_TTLS * trial.ttl + EXPIRY_SLACK_SECONDS
 
-    def is_over() -> bool:
+    def are_done_or_stopped() -> bool:
         last_answer_at = max([started_at] + [buyer.finished_at for buyer in trial.buyers])
-        has_stalled = time.monotonic() - last_answer_at > longest_gap
-        return has_stalled or all(buyer.is_done.is_set() for buyer in buyers)
+        has_sale_stopped = time.monotonic() - last_answer_at > longest_gap_seconds
+        return has_sale_stopped or all(buyer.is_done.is_set() for buyer in buyers)
 
-    # A buyer that the fault has started already buys in its own thread.
+    # Buyers that the fault has started are already buying, each in its own thread.
     buyers_to_start = [
         buyer for buyer in buyers if not (buyer.has_started or buyer.is_done.is_set())
     ]
-    with ThreadPoolExecutor(DRAIN_CONCURRENCY) as pool:
+    with ThreadPoolExecutor(MAX_CONCURRENT_BUYERS) as pool:
         purchases = [
             pool.submit(buyer.buy, trial.testbed.shop(RIVALS_NODE)) for buyer in buyers_to_start
         ]
-        wait_for(is_over, DRAIN_TIMEOUT_SECONDS)
+        wait_for(are_done_or_stopped, BUYING_TIMEOUT_SECONDS)
         for buyer in buyers:
             buyer.give_up()
     for purchase in purchases:
         purchase.result()  # raises the error of buy(), if there was one
     for buyer in buyers:
-        buyer.is_done.wait()  # not for long: the timeout ends a request that is under way
+        buyer.is_done.wait()  # ends soon: a request that is under way has a timeout

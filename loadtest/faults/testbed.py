@@ -1,6 +1,7 @@
-"""The stack for faults: its nodes reach servers through proxies, and purchases can be stopped.
+"""The testbed: a stack in which faults can be injected.
 
-A stack is a whole shop on this machine: nodes, which run the shop's code, and their servers.
+A stack is a whole shop on this machine: nodes, which run the shop's code, and their servers. The
+nodes of the testbed reach their servers through proxies, and purchases can be stopped at points.
 """
 
 import os
@@ -30,8 +31,8 @@ T = TypeVar("T")
 #: Seconds that a lock survives a holder that does not renew it, the same for every strategy.
 TTL_SECONDS = 1.0
 #: Settings of both nodes. SHOP_DB_POOL is large because some buyers of every strategy are stopped
-#: inside a transaction at the same time. SHOP_LONGEST_UNSETTLED is long because consumers are dead
-#: for the whole of some faults. SHOP_DEMO_PAUSES is empty because faults stop purchases themselves.
+#: inside a transaction at the same time. SHOP_LONGEST_UNSETTLED is long because some faults keep
+#: the order consumers stopped. SHOP_DEMO_PAUSES is empty because faults stop purchases themselves.
 NODE_SETTINGS = {
     "SHOP_LOCK_WAIT": "2",
     "SHOP_REDIS_TIMEOUT": "1",
@@ -52,21 +53,21 @@ class Testbed(Stack):
 
     A method that takes a node takes its index in `nodes`: VICTIMS_NODE or RIVALS_NODE.
 
-    redis_proxies    the proxies before the main Valkey: node A's, node B's
-    redlock_proxies  the proxies before Redlock's servers
-    database_proxy   the proxy of node A before the database
+    redis_proxies    the proxies in front of the main Valkey: first node A's, then node B's
+    redlock_proxies  the proxies in front of Redlock's servers
+    database_proxy   the proxy of node A in front of the database
     postgres_socket  the path of PostgreSQL's own Unix socket
     proxies          all proxies
     folder           the folder of the run, deleted at its end
     history          the events of buyers and faults; the nodes write their own files next to it
-    ttl              seconds after which a lock expires if it is not renewed, for every strategy
+    ttl              seconds after which a lock expires if its holder does not renew it
     answer_timeout   seconds that a buyer waits for an answer
     """
 
     __test__ = False  # pytest would take the class for a test because of its name
 
     def __init__(self, *, extras: bool = True, **options: Any) -> None:
-        """`extras` and `options` are those of Stack: log, progress, threads, server, database."""
+        """`extras` and `options` are fields of Stack: log, progress, threads, server, database."""
         self.proxies: list[Proxy] = []
         self.redlock_proxies: list[Proxy] = []
         super().__init__(node_count=2, workers=1, record=True, extras=extras, **options)
@@ -91,9 +92,9 @@ class Testbed(Stack):
         replica.replica_of = None  # so that a restart does not make it a replica again
 
     def _start_servers(self) -> dict[str, str]:
-        """Start the servers, and proxies in front of them; return the variables of all nodes."""
-        environment = super()._start_servers() | NODE_SETTINGS | self._ttl_settings()
-        address = self.address(self.main_redis)
+        """Start the servers, and proxies in front of them. Return the variables of all nodes."""
+        environment = super()._start_servers() | NODE_SETTINGS | self._make_ttl_settings()
+        address = self.get_address(self.main_redis)
         self.redis_proxies = [self._start_proxy(address) for _ in (VICTIMS_NODE, RIVALS_NODE)]
         self._start_database_proxy(environment["DATABASE_URL"])
         return environment
@@ -113,20 +114,20 @@ class Testbed(Stack):
                 )
             self.database_proxy = self._start_proxy(self.postgres_socket, folder=self.folder)
 
-    def _ttl_settings(self) -> dict[str, str]:
-        """Return the settings of a node that give the locks of every strategy the present ttl."""
+    def _make_ttl_settings(self) -> dict[str, str]:
+        """Return the settings by which a node gives every strategy's locks the ttl `self.ttl`."""
         return dict.fromkeys(("SHOP_LOCK_TTL", "SHOP_TOKEN_TTL"), str(self.ttl))
 
     def _start_extras(self) -> dict[str, str]:
-        """Start the extra servers, and a proxy in front of each of Redlock's.
+        """Start the extra servers, and a proxy in front of each of Redlock's servers.
 
-        Return the settings of these servers; those of Redlock name the proxies.
+        Return the settings that lead to them. REDLOCK_URLS has the addresses of the proxies.
         """
         extras = super()._start_extras()
         if "REDLOCK_URLS" not in extras:
             return extras
         self.redlock_proxies = [
-            self._start_proxy(self.address(server)) for server in self.valkeys[1:]
+            self._start_proxy(self.get_address(server)) for server in self.valkeys[1:]
         ]
         urls = ",".join(f"redis://{proxy.address}" for proxy in self.redlock_proxies)
         return extras | {"REDLOCK_URLS": urls}
@@ -135,7 +136,7 @@ class Testbed(Stack):
         """Start a proxy in front of a server, and return the proxy.
 
         server   the path of the server's socket, or its (host, port)
-        options  those of Proxy
+        options  further arguments of Proxy
         """
         proxy = Proxy(server, **options)
         self.proxies.append(proxy)
@@ -143,7 +144,7 @@ class Testbed(Stack):
         return proxy
 
     def _make_node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        """Return the variables of a node. Their URLs lead to the proxies.
+        """Return the variables of a node, with URLs that lead to the node's proxies.
 
         Only node A has a proxy in front of its database.
         """
@@ -152,10 +153,10 @@ class Testbed(Stack):
         # `db-kill` recognizes a node's connections to PostgreSQL by this name.
         node_environment["PGAPPNAME"] = f"oversold-{NODE_NAMES[number]}"
         if number == VICTIMS_NODE:
-            node_environment["DATABASE_URL"] = self._url_through_proxy(environment["DATABASE_URL"])
+            node_environment["DATABASE_URL"] = self._make_proxied_url(environment["DATABASE_URL"])
         return node_environment
 
-    def _url_through_proxy(self, url: str) -> str:
+    def _make_proxied_url(self, url: str) -> str:
         """Return the URL of the same database through the proxy; SQLite's URL stays as it is."""
         address, _, query = url.partition("?")
         match vendor_of(url):
@@ -182,15 +183,18 @@ class Testbed(Stack):
         return shop
 
     def restart(self, node: int, **settings: str) -> None:
-        """Restart a node with its own settings and these. The next restart drops these again."""
+        """Restart a node, with `settings` in addition to its usual settings.
+
+        They hold only until the next restart.
+        """
         shop_node = self.nodes[node]
         shop_node.stop()
-        own_environment = shop_node.environment
-        shop_node.environment = own_environment | self._ttl_settings() | settings
+        usual_environment = shop_node.environment
+        shop_node.environment = usual_environment | self._make_ttl_settings() | settings
         try:
             shop_node.start()
         finally:
-            shop_node.environment = own_environment
+            shop_node.environment = usual_environment
         shop_node.wait_until_ready(self.shop(node))
 
     def stop(self) -> None:
@@ -201,45 +205,45 @@ class Testbed(Stack):
     # --- for faults -----------------------------------------------------------------------------
 
     @staticmethod
-    def address(server: embedded.Valkey) -> tuple[str, int]:
+    def get_address(server: embedded.Valkey) -> tuple[str, int]:
         """Return the host and the port of a Valkey."""
         return "127.0.0.1", server.port
 
     def send_signal(self, node: int, signum: signal.Signals) -> None:
         """Send a signal to every process of a node."""
-        for pid in self.pids(node):
+        for pid in self.list_pids(node):
             os.kill(pid, signum)
 
-    def pids(self, node: int) -> list[int]:
+    def list_pids(self, node: int) -> list[int]:
         """Return the pids of a node's running processes, gunicorn's master first.
 
         The processes of the node's order consumer are included, and so are workers whose master has
         ended. Empty when all processes have ended.
         """
-        leaders = (self.gunicorn_master_of(node), self.nodes[node].order_consumer.process)
+        leaders = (self.get_gunicorn_master(node), self.nodes[node].order_consumer.process)
         pids: list[int] = []
         for leader in leaders:
             if leader is not None:
-                pids += measure.pids_in_session(leader.pid)
+                pids += measure.list_pids_in_session(leader.pid)
         return pids
 
-    def gunicorn_master_of(self, node: int) -> Popen[bytes]:
+    def get_gunicorn_master(self, node: int) -> Popen[bytes]:
         """Return a node's gunicorn master."""
         process = self.nodes[node].server.process
         assert process is not None, "the node does not run"
         return process
 
     def start_order_consumers(self) -> None:
-        """Start a consumer for each node."""
+        """Start an order consumer for each node. It writes promised orders to the database."""
         for node in self.nodes:
             node.start_order_consumer()
 
     def kill_order_consumers(self) -> None:
-        """Kill every consumer. Until they are started again, promises are stored on Redis only."""
+        """Kill every order consumer. Promised orders then stay in Redis until one is started."""
         for node in self.nodes:
             node.kill_order_consumer()
 
-    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+    def run_sql(self, statement: str) -> list[tuple[Any, ...]]:
         """Execute a statement directly, bypassing the proxies, and return its rows."""
         if self.mariadb is not None:
             with (
@@ -253,7 +257,7 @@ class Testbed(Stack):
 
     @staticmethod
     def restart_empty(server: embedded.Valkey) -> None:
-        """Kill a Valkey, and start it again on its old port. It is empty then."""
+        """Kill a Valkey, and start it again on its old port, without its data."""
         server.stop(signal.SIGKILL)
         embedded.kill_at_exit(server.start())
 
@@ -261,19 +265,21 @@ class Testbed(Stack):
         """Bring all servers back to a known state.
 
         Both nodes are restarted with their own settings. The main Valkey and Redlock's servers are
-        restarted empty, and every other Valkey is stopped. All proxies pass everything on.
+        restarted empty, and every other Valkey is stopped. All proxies pass on all bytes again.
 
         Raises redis.RedisError, OSError or EmbeddedError if a server does not start.
         """
         for node in self.nodes:
             node.kill()  # SIGKILL ends stopped processes too
-        own_valkey_count = 1 + len(self.redlock_proxies)
-        while len(self.valkeys) > own_valkey_count:  # the rest are replicas that faults started
+        # The list begins with the main Valkey and Redlock's servers. The rest are replicas that
+        # faults have started.
+        permanent_valkey_count = 1 + len(self.redlock_proxies)
+        while len(self.valkeys) > permanent_valkey_count:
             self.valkeys.pop().stop(signal.SIGKILL)
         for server in self.valkeys:
             self.restart_empty(server)
         for proxy in self.redis_proxies:
-            proxy.switch(self.address(self.main_redis))
+            proxy.switch(self.get_address(self.main_redis))
         for proxy in self.proxies:
             proxy.pass_on()
         self.ttl = TTL_SECONDS
@@ -291,40 +297,39 @@ class Testbed(Stack):
     # --- points where purchases stop ------------------------------------------------------------
 
     def has_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
-        """Return whether a purchase has stopped at `point`, by default the `stop_at` of its buyer.
+        """Return whether a purchase has stopped at `point`, even if it has continued since.
 
-        Give `point` if the buyer's `stop_at` has several points. The result stays True when the
-        purchase continues.
+        point  by default the `stop_at` of the buyer, which must be a single point then
         """
         return self._point_file("at", buyer, point or buyer.stop_at).exists()
 
     def resume(self, buyer: FaultBuyer, point: str = "") -> None:
-        """Let a purchase pass `point`, by default all points in the `stop_at` of its buyer.
+        """Let a purchase continue at `point`, by default at all points in the buyer's `stop_at`.
 
-        A purchase that has not reached the point yet will not wait there.
+        A purchase that has not reached the point yet will not stop there.
         """
         points = (point or buyer.stop_at).split(",")
         for passed_point in points:
             self._point_file("go", buyer, passed_point).touch()
 
     def _point_file(self, folder: str, buyer: FaultBuyer, point: str) -> Path:
-        """Return the path of the file that stands for a purchase's stop at a point.
+        """Return the path of the file that signals a purchase's stop at a point, or its end.
 
-        The node creates it in the folder `at` when the purchase stops; the testbed creates it in
-        the folder `go` to let the purchase continue. demo/hooks.py builds the same path.
+        The node creates the file in the folder `at` when the purchase stops. The testbed creates it
+        in the folder `go` to let the purchase continue. demo/hooks.py builds the same path.
         """
         return self.records / folder / f"{buyer.attempt.replace('/', '+')}@{point}"
 
 
 def run_in_parallel(
-    subjects: Iterable[T], action: Callable[[T], object], *, at_once: int | None = None
+    subjects: Iterable[T], action: Callable[[T], object], *, max_threads: int | None = None
 ) -> None:
-    """Call `action` with each subject in a thread, in at most `at_once` threads at the same time.
+    """Call `action` with each subject, in at most `max_threads` threads at the same time.
 
-    Without `at_once`, every subject has a thread. When all calls have ended, the first error is
-    raised, if there was one.
+    Without `max_threads`, every subject has its own thread. When all calls have ended, the error of
+    the first failed call is raised, if there was one.
     """
     arguments = list(subjects)
     # The threads of a ThreadPool are daemons: Ctrl-C does not wait for them.
-    with ThreadPool(at_once or len(arguments)) as pool:
+    with ThreadPool(max_threads or len(arguments)) as pool:
         pool.map(action, arguments, chunksize=1)

@@ -1,6 +1,7 @@
-"""One strategy under one fault: its own product, a victim, its rivals and other buyers.
+"""A trial: one strategy under one fault, with a sale of its own product.
 
-fault.py explains these words. Node A serves the victims, node B their rivals.
+Node A serves the victim, who is the buyer whom the fault hits. Node B serves its rivals, who are
+buyers that come while the victim is stopped. fault.py describes the steps of a fault.
 """
 
 import time
@@ -24,12 +25,11 @@ from loadtest.stack.client import StrategyFacts
 STOCK = 10
 #: Number of buyers in a trial, including the victim and its rivals.
 BUYERS = 20
-#: How long to wait until a victim reaches its point.
-ENTER_TIMEOUT_SECONDS = 10.0
+#: How long to wait until a victim stops in its purchase.
+VICTIM_STOP_TIMEOUT_SECONDS = 10.0
 #: How long to wait for the answer of a resumed buyer, whom a rival may block.
 RESUME_TIMEOUT_SECONDS = 0.4
-#: Highest tolerated ratio of a lock's measured ttl to the fault's ttl. It allows for rounding, and
-#: not for another ttl.
+#: Highest tolerated ratio of a lock's measured ttl to the fault's ttl. Rounding stays below it.
 MEASURED_TTL_TOLERANCE = 1.1
 
 
@@ -42,18 +42,18 @@ class Trial:
 
     strategy_name        the name of the strategy
     expected             the expected verdict
-    point                the point at which the victim's purchase stops
-    ttl                  seconds that a lock survives a holder that does not renew it
+    victim_stop_point    the point of the purchase (shop/sale/points.py) at which the victim stops
+    ttl                  seconds after which a lock expires if its holder does not renew it
     sale                 the number of the sale; 0 before open()
     attempt_prefix       the part of the attempts that all buyers of the trial share
     inconclusive_reason  why the trial is inconclusive; empty if it is conclusive
     problems             deviations from the required behaviour, in addition to the verdict
-    victim               the buyer whom the fault hits; set by the fault's enter()
-    rivals               the rivals so far, in the order in which they were sent
+    victim               the buyer whom the fault hits; set by the fault's start_first_buyers()
+    rivals               the rivals so far, in the order in which they were started
     waiting_buyer        under `shutdown`, a buyer of node A who waits for the victim's lock
     measured_ttl         remaining seconds of the victim's lock, measured when the victim stopped;
                          None if the lock does not expire, or no lock server has it
-    entered_at           the monotonic time at which send_victim() ended; 0 until then
+    victim_stopped_at    the monotonic time at which the victim had stopped; 0 until then
     stopped_seconds      how long the victim was stopped; 0 until this was measured
     buyers               all buyers so far, the victim and its rivals included
     judgement            the judgement on the sale, set after the sale
@@ -70,14 +70,14 @@ class Trial:
         unique_id: str,
         *,
         fault: str,
-        point: str,
+        victim_stop_point: str,
         ttl: float,
     ) -> None:
         self.testbed = testbed
         self.strategy_name = str(strategy["name"])
         self.strategy = strategy
         self.expected = get_expected_verdicts(strategy).get(fault, "exact")
-        self.point = point
+        self.victim_stop_point = victim_stop_point
         self.ttl = ttl
         # The id comes last, so that no product's name is a prefix of another product's name.
         self.product = f"{self.strategy_name}-{fault.replace('@', '_')}-{unique_id}"
@@ -86,7 +86,7 @@ class Trial:
         self.rivals: list[FaultBuyer] = []
         self.sale = 0
         self.inconclusive_reason = ""
-        self.entered_at = 0.0
+        self.victim_stopped_at = 0.0
         self.stopped_seconds = 0.0
         self.measured_ttl: float | None = None
         self.problems: list[str] = []
@@ -107,7 +107,7 @@ class Trial:
     def add_buyer(self, name: str, **options: Any) -> FaultBuyer:
         """Add a buyer to the trial and return it, not started yet.
 
-        options  stop_at, asks_again and hold_ms, as in FaultBuyer
+        options  the fields stop_at, retries and hold_ms of FaultBuyer
         """
         buyer = FaultBuyer(
             self.testbed.history,
@@ -120,41 +120,41 @@ class Trial:
         self.buyers.append(buyer)
         return buyer
 
-    def send(self, buyer: FaultBuyer, node: int = RIVALS_NODE) -> FaultBuyer:
-        """Start a thread in which a buyer asks a node, and return the buyer."""
+    def start_buyer(self, buyer: FaultBuyer, node: int = RIVALS_NODE) -> FaultBuyer:
+        """Start a thread in which a buyer sends requests to a node, and return the buyer."""
         buyer.start(self.testbed.shop(node))
         return buyer
 
-    def ask_once(self, name: str, node: int = RIVALS_NODE) -> str:
+    def send_one_request(self, name: str, node: int = RIVALS_NODE) -> str:
         """Let a new buyer send one request now, and return the outcome.
 
-        If the outcome is not final, the buyer asks again, but only after the fault is healed.
+        A buyer without a unit sends further requests later, when the fault is undone.
         """
-        return self.add_buyer(name).ask(self.testbed.shop(node))
+        return self.add_buyer(name).send_request(self.testbed.shop(node))
 
-    def send_victim(self, *, asks_again: bool) -> None:
-        """Start the victim on node A, and wait until it stops at its point.
+    def start_victim(self, *, retries: bool) -> None:
+        """Start the victim's purchase on node A, and wait until it stops at `victim_stop_point`.
 
         The trial is inconclusive if the victim does not stop there.
 
-        asks_again  whether the victim repeats its request after an outcome that is not final
+        retries  whether the victim repeats its request after an outcome that is retried
         """
-        victim = self.add_buyer("victim", stop_at=self.point, asks_again=asks_again)
+        victim = self.add_buyer("victim", stop_at=self.victim_stop_point, retries=retries)
         self.victim = victim
-        self.send(victim, VICTIMS_NODE)
-        self._wait_until_stopped_or_done(victim, ENTER_TIMEOUT_SECONDS)
+        self.start_buyer(victim, VICTIMS_NODE)
+        self._wait_until_stopped_or_done(victim, VICTIM_STOP_TIMEOUT_SECONDS)
         if self.testbed.has_stopped_at(victim):
             self._measure_ttl()
         elif victim.is_done.is_set():
             self.mark_inconclusive(
-                f"the victim was answered {victim.first_outcome} before {self.point}"
+                f"the victim was answered {victim.first_outcome} before {self.victim_stop_point}"
             )
         else:
-            self.mark_inconclusive(f"the victim never reached {self.point}")
-        self.entered_at = time.monotonic()
+            self.mark_inconclusive(f"the victim never reached {self.victim_stop_point}")
+        self.victim_stopped_at = time.monotonic()
 
     def _wait_until_stopped_or_done(self, buyer: FaultBuyer, timeout_seconds: float) -> None:
-        """Wait, for a limited time, until a buyer is stopped at its point or is done."""
+        """Wait, for a limited time, until a buyer has stopped at its `stop_at` or is done."""
         wait_for(
             lambda: self.testbed.has_stopped_at(buyer) or buyer.is_done.is_set(), timeout_seconds
         )
@@ -162,27 +162,27 @@ class Trial:
     def _measure_ttl(self) -> None:
         """Set `measured_ttl` to the seconds after which the victim's lock expires.
 
-        The trial is inconclusive if they exceed the fault's ttl by more than MEASURED_TTL_TOLERANCE
-        allows.
+        The trial is inconclusive if the measured ttl is much longer than the fault's ttl
+        (MEASURED_TTL_TOLERANCE).
         """
         zookeeper = self.testbed.zookeeper
         if self.strategy["backend"] == "zookeeper" and zookeeper is not None:
-            self.measured_ttl = measure.longest_zookeeper_timeout(zookeeper.hosts)
+            self.measured_ttl = measure.read_longest_zookeeper_timeout(zookeeper.hosts)
         else:
-            self.measured_ttl = measure.lock_seconds_left(
+            self.measured_ttl = measure.read_lock_seconds_left(
                 self.testbed.valkeys, self.strategy, self.product
             )
         if self.measured_ttl is not None and self.measured_ttl > self.ttl * MEASURED_TTL_TOLERANCE:
             self.mark_inconclusive(
-                f"the lock lives for {self.measured_ttl:.1f} s, not {self.ttl:g} s"
+                f"the lock expires after {self.measured_ttl:.1f} s, not after {self.ttl:g} s"
             )
 
     @property
     def outcomes_without_redis(self) -> set[str]:
         """The outcomes allowed for a buyer whose Redis does not reply.
 
-        `unknown` is allowed, too, if the strategy answers with a promise of an order (`deferred`):
-        Redis may have stored the promise.
+        `unknown` is also allowed under a strategy that stores a promise of the order in Redis and
+        writes the order later (`deferred`): Redis may have stored the promise.
         """
         outcomes = {"unavailable"}
         if self.strategy["deferred"]:
@@ -191,7 +191,7 @@ class Trial:
 
     @property
     def victim_attempt(self) -> str:
-        """The victim's attempt, which is its Idempotency-Key; known before the victim is sent."""
+        """The victim's attempt, which is its Idempotency-Key; known before the victim starts."""
         return f"{self.attempt_prefix}/victim"
 
     @property
@@ -213,16 +213,18 @@ class Trial:
             if event["f"] == name and event.get("attempt") == self.victim.attempt
         ]
 
-    def send_rival(self, name: str, *, timeout_seconds: float, stop_at: str = "after_read") -> None:
-        """Start a rival on node B, and wait until it is stopped or answered.
+    def start_rival(
+        self, name: str, *, timeout_seconds: float, stop_at: str = "after_read"
+    ) -> None:
+        """Start a rival on node B, and wait until it has stopped or is answered.
 
-        stop_at          the point at which the rival stops; by default it has got the lock and
-                         read the stock by then
+        stop_at          the points of the purchase at which the rival stops, comma-separated; by
+                         default after it has got the lock and read the stock
         timeout_seconds  how long to wait at most
         """
         rival = self.add_buyer(name, stop_at=stop_at)
         self.rivals.append(rival)
-        self.send(rival)
+        self.start_buyer(rival)
         self._wait_until_stopped_or_done(rival, timeout_seconds)
 
     @property
@@ -236,26 +238,26 @@ class Trial:
         return self.measured_ttl
 
     def wait_until_ttl_is_over(self) -> None:
-        """Wait until the victim has been stopped for so long that its lock has expired.
+        """Wait until the victim's lock has expired, counted from the moment at which it stopped.
 
         The trial is inconclusive if the victim is answered before that.
         """
         # If the lock has a longer ttl, _measure_ttl() has marked the trial as inconclusive.
         ttl = min(self.lock_lifetime_seconds, self.ttl * MEASURED_TTL_TOLERANCE)
-        time.sleep(max(0.0, self.entered_at + ttl - time.monotonic()))
-        self.record_stop(self.read_seconds_at_point())
+        time.sleep(max(0.0, self.victim_stopped_at + ttl - time.monotonic()))
+        self.record_stop_duration(self.read_victim_stop_seconds())
         if self.victim.first_outcome:
             self.mark_inconclusive(
                 f"the victim was answered {self.victim.first_outcome} before it was resumed"
             )
 
-    def read_seconds_at_point(self) -> float:
-        """Return how many seconds the victim has been stopped at its point, by the history.
+    def read_victim_stop_seconds(self) -> float:
+        """Return for how many seconds the victim has been stopped, from the recorded events.
 
-        0 if the victim has not reached the point.
+        0 if the victim has not reached its point.
         """
-        arrivals = self._find_victim_events(f"stops at {self.point}")
-        departures = self._find_victim_events(f"leaves {self.point}")
+        arrivals = self._find_victim_events(f"stops at {self.victim_stop_point}")
+        departures = self._find_victim_events(f"leaves {self.victim_stop_point}")
         if not arrivals:
             return 0.0
         end_ns = time.monotonic_ns()  # the victim may still be there
@@ -263,7 +265,7 @@ class Trial:
             end_ns = departures[0]["t"]
         return float(end_ns - arrivals[0]["t"]) / 1e9
 
-    def record_stop(self, seconds: float) -> None:
+    def record_stop_duration(self, seconds: float) -> None:
         """Record how long the victim was stopped.
 
         The trial is inconclusive if the victim's lock cannot have expired in this time.
@@ -271,7 +273,7 @@ class Trial:
         self.stopped_seconds = seconds
         if seconds < self.lock_lifetime_seconds:
             self.mark_inconclusive(
-                f"the victim was stopped for {seconds:.2f} s only; its lock lives for "
+                f"the victim was stopped for {seconds:.2f} s only, but its lock expires after "
                 f"{self.lock_lifetime_seconds:.2f} s"
             )
 
@@ -283,8 +285,8 @@ class Trial:
         self.testbed.resume(self.victim)
         wait_for(lambda: self.victim.first_outcome, timeout_seconds)
 
-    def wait_for_victim(self, timeout_seconds: float) -> str:
-        """Wait until the victim is done, and return the outcome of its first request.
+    def wait_for_first_outcome(self, timeout_seconds: float) -> str:
+        """Wait until the victim sends no more requests, and return its first request's outcome.
 
         Return `nothing` if the first request has no outcome within `timeout_seconds`.
         """
@@ -294,12 +296,12 @@ class Trial:
     def expect_first_outcome(
         self, outcome: str, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS
     ) -> bool:
-        """Wait until the victim is done, and return whether its first request has this outcome.
+        """Mark the trial as inconclusive unless the victim's first request has this outcome.
 
-        The trial is inconclusive if the request has another outcome, or none in time. A request
-        that was cut off has the outcome `unknown`.
+        Wait for the outcome until the timeout. A request that was cut off has the outcome
+        `unknown`. Return whether the outcome is as expected.
         """
-        first_outcome = self.wait_for_victim(timeout_seconds)
+        first_outcome = self.wait_for_first_outcome(timeout_seconds)
         if first_outcome != outcome:
             self.mark_inconclusive(f"the victim was answered {first_outcome}, not {outcome}")
         return first_outcome == outcome
@@ -311,8 +313,8 @@ class Trial:
             rival.is_done.wait(RESUME_TIMEOUT_SECONDS)
 
     @property
-    def text_in_victims_commands(self) -> str:
-        """A text that each of the victim's commands to Redis contains.
+    def victim_command_text(self) -> str:
+        """A text that every command of the victim to Redis contains, to recognize the command.
 
         This is the attempt if the strategy reserves a unit in Redis, and otherwise the name of the
         product, which the lock's key contains.
@@ -328,7 +330,7 @@ class Trial:
 
         Empty for a strategy without a lock on the main Redis.
         """
-        names = measure.lock_keys_of(self.strategy_name, self.product)
+        names = measure.list_lock_keys(self.strategy_name, self.product)
         return [key for key in names if measure.run_command(self.testbed.main_redis, "EXISTS", key)]
 
     def seconds_to_first_sale(self, since: float) -> float | None:

@@ -13,8 +13,8 @@ def make_buyer_events(
 ) -> list[Event]:
     """Return the events of these requests and of their answers, oldest first.
 
-    lock  the strategy that the buyers asked for
-    sale  the number of the sale that they came for
+    lock  the name of the strategy in the requests
+    sale  the number of the sale in the requests
     """
     events: list[Any] = []
     for request in requests:

@@ -37,7 +37,8 @@ class Finding:
 
     rule            the name of the rule, which `summary.json` lists as a violation
     description     the evidence of the first case, and the number of further cases
-    attempts        the keys of the first case; those of all cases if the first concerns one buyer
+    attempts        keys of the buyers whom the finding concerns. If the first case concerns one
+                    buyer, these are the buyers of all cases; otherwise the buyers of the first case
     prevents_exact  whether a sale with this finding cannot be exact, even if its totals are right
     voids_record    whether the finding shows that the record is unreliable; then the verdict can
                     only be `oversold` or `unknown`

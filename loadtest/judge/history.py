@@ -5,8 +5,8 @@
     {"t": 82113, "by": "fault", "f": "pause", "type": "invoke", "phase": "fire", "what": "..."}
 
 `f` is the operation, as in Jepsen's histories. `invoke` begins an operation. `ok` means that the
-operation happened, `fail` that it certainly did not, and `info` that it may have happened. An
-operation without an end may have happened, too.
+operation happened, `fail` that it certainly did not, and `info` that it may have happened. If only
+the `invoke` of an operation is recorded, it may have happened, too.
 
 Times are time.monotonic_ns(). All processes of a host share that clock, so events from several
 files can be sorted by their times.
@@ -23,20 +23,21 @@ from typing import Any, Required, Self, TypedDict, cast, get_type_hints
 
 #: One encoder for all events: json.dumps() would make a new encoder for each event.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-#: `by` of the event that replaces a damaged line. With such an event the judge can conclude only an
-#: oversell, which the orders show.
+#: The value of `by` in the event that replaces a damaged line. With such an event the verdict is
+#: `unknown`, or `oversold` if the orders show that.
 DAMAGED = "damaged"
 #: The values of `by`: the recorders of events.
 RECORDERS = frozenset({"buyer", "node", "fault", DAMAGED})
-#: A greater time is damaged: the judge computes with times as floating-point numbers.
+#: A line with a greater time is damaged. The judge converts times to floating-point numbers, which
+#: fails for huge numbers.
 MAX_TIME_NS = 2**63 - 1
 
 
 class Event(TypedDict, total=False):
     """One line of a history.
 
-    `by` and `f` determine the fields; docs/history.md lists them. A line that has a field of a
-    wrong type is damaged.
+    Which of the optional fields an event has depends on `by` and `f`; docs/history.md lists them. A
+    line that has a field of a wrong type is damaged.
     """
 
     t: Required[int]
@@ -54,7 +55,7 @@ class Event(TypedDict, total=False):
     pid: int
     thread: int
     outcome: str | None
-    order: int | str | None  # a text only in a third-party shop
+    order: int | str | None  # only a third-party shop has numbers that are text
     replayed: bool
     released: str
     error: str | None
@@ -85,7 +86,7 @@ class History:
         line = _encode(event).encode() + b"\n"
         if os.write(self._file, line) != len(line):
             raise OSError(
-                "an event was written only in part; make room on the disk, then repeat the run"
+                "an event was written only in part: free space on the disk, then repeat the run"
             )
 
     def __enter__(self) -> Self:
@@ -199,13 +200,15 @@ def _is_event(parsed_line: Any) -> bool:
 def group_by_product(
     events: Sequence[Event], earlier: Sequence[Event] = ()
 ) -> dict[str, list[Event]]:
-    """Return the events of each product that an attempt in `events` names, in their order.
+    """Return product -> its events, oldest first, for each product that the attempts concern.
 
-    The events of an attempt belong to the first product that one of them names; else to the product
-    in the name of their lock; else to all products. Faults and damaged lines belong to the product
-    that they name, or else to all products. Events of other products are left out.
+    An event of an attempt belongs to the product in the attempt's first event that has a product.
+    If no event has one, the product is taken from the name of the event's lock. An event of a fault
+    or a damaged line belongs to its own product. An event without any product belongs to all
+    products.
 
-    earlier  the events before `events`, which may name the product of an attempt that began before
+    earlier  the events before `events`. They show the products of attempts that began before
+             `events`. If such a product is not in `events`, the attempt's events are left out
     """
     products = _map_attempts_to_products(events)
     events_by_product: dict[str, list[Event]] = {product: [] for product in products.values()}
@@ -225,9 +228,9 @@ def group_by_product(
 
 
 def _map_attempts_to_products(events: Sequence[Event]) -> dict[str, str]:
-    """Return attempt -> the product that the first event of the attempt with a product names."""
+    """Return attempt -> product, from the first event of the attempt that has a product."""
     return {
         event["attempt"]: event["product"]
-        for event in reversed(events)  # the first event replaces the later ones
+        for event in reversed(events)  # reversed: an earlier event overwrites a later one
         if "product" in event and "attempt" in event
     }

@@ -10,13 +10,16 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from loadtest.judge.history import Event
 from loadtest.judge.outcomes import event_type_of
 
-OrderNumber: TypeAlias = int | str  # a text only in a third-party shop
+OrderNumber: TypeAlias = int | str  # only a third-party shop has numbers that are text
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
 
 class AttemptHandler(NamedTuple):
-    """The thread of a node that worked on an attempt. A repeated attempt may have two handlers."""
+    """The thread of a node that worked on an attempt.
+
+    A repeated attempt may have several handlers.
+    """
 
     node: str
     pid: int
@@ -25,15 +28,15 @@ class AttemptHandler(NamedTuple):
 
     @property
     def thread_of_node(self) -> tuple[str, int, int]:
-        """The thread alone, which is the same for all attempts that it worked on."""
+        """The thread without the attempt. A thread works on many attempts, one after the other."""
         return self.node, self.pid, self.thread
 
 
 def parse_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that the event of an answer has, from the answer's body.
+    """Return the fields that the event of an answer gets from the answer's body.
 
-    The fields of `lock` are left out if it is not a JSON object: another program than the shop may
-    have answered.
+    A field that the body lacks is left out. If the body's `lock` is not a JSON object, its fields
+    are left out, too: the answer may come from another program than the shop.
     """
     lock = body.get("lock")
     if not isinstance(lock, Mapping):
@@ -60,7 +63,8 @@ def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
 class Request:
     """One request of a buyer, and its answer. Times are monotonic, in nanoseconds.
 
-    The fields from `order` on are those of the answer; None or empty if it has no such field.
+    The fields from `order` on are read from the answer. They are None or empty if the answer does
+    not have them.
 
     answered_at  the time of the answer; None if none was recorded
     type         the type of the answer's event (history.py); `info` without an answer
@@ -110,7 +114,7 @@ class Request:
         self.released = fields.get("released", "")
 
     def make_answer_fields(self) -> dict[str, Any]:
-        """Return the fields that the event of the recorded answer has."""
+        """Return the fields of the answer for its event. Fields without a value are left out."""
         return _without_empty(
             {
                 "order": self.order,
@@ -123,7 +127,7 @@ class Request:
             }
         )
 
-    def covers(self, time_ns: int) -> bool:
+    def may_be_active_at(self, time_ns: int) -> bool:
         """Return whether the shop may have worked on this request at the time `time_ns`.
 
         The shop works on a request until it answers. If there is no answer, or if the purchase may
@@ -140,7 +144,10 @@ fields_of_request = attrgetter(*Request.__slots__)
 
 
 def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
-    """Return the items of each key, in the order in which they came."""
+    """Return a list of items for each key. The lists keep the order of `items`.
+
+    key  returns the key of an item
+    """
     groups: dict[_Key, list[_Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -149,23 +156,26 @@ def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key,
 
 @dataclass(slots=True)
 class LockHold:
-    """The time in which a holder certainly believed that it held the lock, after one grant.
+    """The time from the grant of a lock to the beginning of its release.
 
-    A grant is the success of one acquisition. Times are monotonic, in nanoseconds.
+    In this time the holder acts as if it held the lock, even if the lock has expired. A grant is
+    the success of one acquisition. Times are monotonic, in nanoseconds.
 
     handler          the handler of the holder's purchase
-    asked_at         when the holder asked for the lock; 0 if that was not recorded
+    token            the token of the grant
+    fence            the fence of the grant; None if the lock has no fence
+    requested_at     when the holder began to acquire the lock; 0 if that was not recorded
     start            when the holder got the lock
     end              when the release began; without a release, the time of the holder's last event
     is_released      whether the release began
     release_outcome  released, expired or unknown; empty if it was not recorded
-    released_token   the token that the release named; empty if it was not recorded
+    released_token   the token that the holder sent to release; empty if it was not recorded
     """
 
     handler: AttemptHandler
     token: str
     fence: int | None
-    asked_at: int
+    requested_at: int
     start: int
     end: int
     is_released: bool = False
@@ -241,29 +251,29 @@ class ProductHistory:
     def holds(self) -> list[LockHold]:
         """All holds of the product's lock, in the order in which they began."""
         holds: list[LockHold] = []
-        asked_at: dict[AttemptHandler, int] = {}
+        requested_at: dict[AttemptHandler, int] = {}
         open_holds: dict[AttemptHandler, LockHold] = {}
         released_holds: dict[AttemptHandler, LockHold] = {}
         for event in self._node_events():
             handler = handler_of(event)
             kind = event["f"]
             if kind == "acquire":
-                asked_at[handler] = event["t"]
-                # If the release of an earlier hold was not recorded, that hold ends with its last
-                # event.
+                requested_at[handler] = event["t"]
+                # If the handler still has an open hold, its release was not recorded. That hold
+                # ended with its last event.
                 open_holds.pop(handler, None)
             elif kind == "acquired" and event["type"] == "ok":
                 hold = LockHold(
                     handler,
                     token=event.get("token", ""),
                     fence=event.get("fence"),
-                    asked_at=asked_at.pop(handler, 0),
+                    requested_at=requested_at.pop(handler, 0),
                     start=event["t"],
                     end=event["t"],
                 )
                 open_holds[handler] = hold
                 holds.append(hold)
-            elif handler in open_holds:  # any other event inside the hold, or its release
+            elif handler in open_holds:  # an event during the hold, or its release
                 hold = open_holds[handler]
                 hold.end = event["t"]
                 if kind in {"release", "released"}:
@@ -278,23 +288,24 @@ class ProductHistory:
     def commits(self) -> list[Commit]:
         """All commits that nodes recorded, in the order in which they began.
 
-        The promise of an order counts as its commit.
+        If an order was promised (the event `reserved` with an order), the promise is its commit.
         """
         commits: list[Commit] = []
         holds_by_handler = group_by(self.holds, attrgetter("handler"))
         last_reads: dict[AttemptHandler, Event] = {}
-        # None is in the set, because a `reserved` event without an order promises no order.
-        named_orders: set[OrderNumber | None] = {None}
+        # The orders that have a commit already. None is one of them, so that a `reserved` event
+        # without an order is not taken for a promise.
+        committed_orders: set[OrderNumber | None] = {None}
         open_commits: dict[AttemptHandler, Commit] = {}
         for event in self._node_events():
             handler = handler_of(event)
             kind = event["f"]
-            # If an earlier event named the order, this event only repeats that promise.
-            is_promise = kind == "reserved" and event.get("order") not in named_orders
+            # A retried request gets the order that was promised before. That is no new promise.
+            is_promise = kind == "reserved" and event.get("order") not in committed_orders
             if kind == "after_read":
                 last_reads[handler] = event
             elif is_promise or kind == "before_commit":
-                named_orders.add(event.get("order"))
+                committed_orders.add(event.get("order"))
                 # The event of a promise also has the stock that was read before it.
                 read_event = event if is_promise else last_reads.get(handler)
                 commit = _make_commit(event, read_event, holds_by_handler.get(handler, ()))
@@ -309,9 +320,9 @@ class ProductHistory:
 
 
 def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHold]) -> Commit:
-    """Return the commit that begins with `event`, with the last hold that contains its beginning.
+    """Return the commit that begins with `event`, and the hold during which it began.
 
-    read_event  the last read of the stock before the commit
+    read_event  the event of the last read of the stock before the commit
     holds       the holds of the commit's handler
     """
     commit = Commit(event["attempt"], event["t"], order=event.get("order"), sale=event.get("sale"))
@@ -325,7 +336,7 @@ def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHol
 
 
 def handler_of(event: Event) -> AttemptHandler:
-    """Return the handler that recorded a node's event: the thread that handled one attempt."""
+    """Return the handler of a node's event: the thread that recorded it, and the attempt."""
     return AttemptHandler(
         event.get("node", ""), event.get("pid", 0), event.get("thread", 0), event["attempt"]
     )

@@ -1,8 +1,11 @@
 """The rules on locks: fences rise, holds do not overlap, each order is sold inside a hold.
 
-An overlap, or a fence that fell between two grants, means that the lock failed. If a fault took the
-lock from its holder, the sale may still be exact, because the storage refuses a stale holder by its
-fence. Without such a fault, the sale is not exact.
+A grant is the success of one acquisition of the lock. A hold is the time from a grant to the
+release.
+
+If holds overlap, or if a grant has a lower fence than an earlier one, the lock has failed. If a
+fault took the lock from its holder, the sale may still be exact, because the storage refuses the
+write of a holder whose fence is too low. Without such a fault, the sale is not exact.
 
 A violation of any other rule always prevents an exact verdict: the storage accepted a write that it
 had to refuse, or the lock was not used. Then correct totals are only luck.
@@ -22,7 +25,7 @@ from loadtest.judge.sale_record import SaleRecord
 
 @rule("fence_fell")
 def fence_fell_between_orders(record: SaleRecord) -> Iterator[Case]:
-    """Rule: the storage accepts only a fence above all fences that it accepted before."""
+    """Rule: the fence of each order is higher than the fence of the order before it."""
     fenced_orders = [
         order for order in record.orders_sorted_by_number if order.get("fence") is not None
     ]
@@ -38,22 +41,22 @@ def fence_fell_between_orders(record: SaleRecord) -> Iterator[Case]:
 
 @rule("fence_fell")
 def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
-    """Rule: each grant of the lock has a higher fence than the grants before it.
+    """Rule: each grant of the lock has a higher fence than the earlier grants.
 
-    Only grants made before the buyer asked for the lock come before its grant: if two buyers asked
-    at the same time, either grant may be the first. No two grants have the same fence, except
-    grants to the same owner.
+    A grant is earlier than another one if it was recorded before the other one was requested. If
+    two buyers requested the lock at the same time, either grant may be the first. Then their fences
+    must only differ, unless both grants went to the same owner.
     """
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
     starts = [hold.start for _, hold in grants]  # sorted, as record.holds are
-    # highest_grants[index] is the grant with the highest fence among grants[: index + 1].
+    # highest_grants[index] is the grant with the highest fence among the first index + 1 grants.
     highest_grants = list(accumulate(grants, partial(max, key=itemgetter(0))))
     last_hold_by_fence: dict[int, LockHold] = {}
     for fence, hold in grants:
         conflicting_hold = last_hold_by_fence.get(fence)
-        grant_count_before_asking = bisect_left(starts, hold.asked_at)
-        if grant_count_before_asking:
-            highest_fence, highest_hold = highest_grants[grant_count_before_asking - 1]
+        earlier_grant_count = bisect_left(starts, hold.requested_at)
+        if earlier_grant_count:
+            highest_fence, highest_hold = highest_grants[earlier_grant_count - 1]
             if highest_fence >= fence:
                 conflicting_hold = highest_hold
         if conflicting_hold is not None and not _is_same_owner(conflicting_hold, hold):
@@ -71,40 +74,44 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
 def overlap(record: SaleRecord) -> Iterator[Case]:
     """Rule: no two buyers hold the lock at the same time.
 
-    If a fault took the lock from one of them, the sale may still be exact.
+    If a fault may have taken the lock from one of the two buyers, the sale may still be exact.
     """
-    # The cases that prevent an exact verdict come first, because the finding on all cases takes
-    # `prevents_exact` from the first one.
+    # All cases become one finding, which takes `prevents_exact` from its first case. So the cases
+    # that prevent an exact verdict come first.
     overlaps = [
-        (_may_be_robbed(record, first, second), first, second)
+        (_may_fault_have_taken_lock(record, first, second), first, second)
         for first, second in find_overlaps(record.holds)
     ]
-    for may_be_robbed, first, second in sorted(overlaps, key=itemgetter(0)):
+    for is_allowed, first, second in sorted(overlaps, key=itemgetter(0)):
         overlap_ms = (min(first.end, second.end) - second.start) / 1e6
         yield Case(
             f"{first.attempt} and {second.attempt} held the lock together for {overlap_ms:.1f} ms",
             first.attempt,
             second.attempt,
-            prevents_exact=not may_be_robbed,
+            prevents_exact=not is_allowed,
         )
 
 
-def _may_be_robbed(record: SaleRecord, first: LockHold, second: LockHold) -> bool:
+def _may_fault_have_taken_lock(record: SaleRecord, first: LockHold, second: LockHold) -> bool:
     """Return whether a fault may have taken the lock from one of these holders."""
     if record.undisturbed:
         return False
-    if record.robbed_buyers is None:  # it may have been any buyer
+    if record.buyers_hit_by_fault is None:  # the fault may have hit any buyer
         return True
-    return first.attempt in record.robbed_buyers or second.attempt in record.robbed_buyers
+    return (
+        first.attempt in record.buyers_hit_by_fault or second.attempt in record.buyers_hit_by_fault
+    )
 
 
 @rule("false_release", needs_node_records=True)
 def false_release(record: SaleRecord) -> Iterator[Case]:
-    """Rule: a release of a fenced lock names the token of its grant, and fails after a later grant.
+    """Rule: a release deletes only the lock of its own grant.
 
-    The rule does not apply to locks without a fence. Its second part is skipped if `robbed_buyers`
-    is None: then two lock servers may have answered, as in a split brain, and each may have been
-    right.
+    A release must send the token of its grant. If another buyer was granted the lock meanwhile, the
+    release must fail. This second part is not checked if `buyers_hit_by_fault` is None: then there
+    may have been two lock servers, as in a split brain, each with a lock of its own.
+
+    The rule applies only to locks with a fence.
     """
     if not record.mechanism.fenced:
         return
@@ -114,7 +121,7 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
                 f"{hold.attempt} was granted {hold.token}, and released {hold.released_token}",
                 hold.attempt,
             )
-    if record.robbed_buyers is None:
+    if record.buyers_hit_by_fault is None:
         return
     for first, second in find_overlaps(record.holds):
         # A hold ends when its release begins. The holds overlap, so the first release began after
@@ -149,8 +156,8 @@ def unlocked(record: SaleRecord) -> Iterator[Case]:
     """Rule: if the strategy has a lock, its holder reads the stock and commits during the hold."""
     if not record.mechanism.locked:
         return
-    # Replays are left out. Another request got them, so the node that committed the order may have
-    # been killed before it answered.
+    # A replayed answer does not count: it answers a later request of the buyer. The node that
+    # committed the order may have been killed before it answered and recorded the commit.
     buyers_answered_sold = {
         request.attempt
         for request in record.requests
@@ -163,7 +170,7 @@ def unlocked(record: SaleRecord) -> Iterator[Case]:
 
 
 def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
-    """Return why a purchase was not inside a hold of the lock; empty if it was inside one.
+    """Return which part of a purchase was not inside a hold of the lock; empty if all was inside.
 
     The text follows "order 7 was" in a message.
 
@@ -183,7 +190,10 @@ def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
 
 @rule("expired_hold", needs_node_records=True)
 def expired_hold(record: SaleRecord) -> Iterator[Case]:
-    """Rule: each hold ends with a successful release, unless a fault may have taken the lock."""
+    """Rule: each hold ends with a successful release.
+
+    The rule does not apply if a fault may have taken the lock from its holder.
+    """
     if not record.mechanism.locked or not record.undisturbed:
         return
     for hold in record.holds:
@@ -228,7 +238,8 @@ def shared_token(record: SaleRecord) -> Iterator[Case]:
 def _is_same_owner(first: LockHold, second: LockHold) -> bool:
     """Return whether two holds have the same token and the same thread.
 
-    Their attempts may differ, because a thread may acquire a reentrant lock again for another one.
+    Their attempts may differ: a thread that has a reentrant lock may acquire it again for another
+    buyer's attempt.
     """
     has_same_thread = first.handler.thread_of_node == second.handler.thread_of_node
     return first.token != "" and first.token == second.token and has_same_thread

@@ -13,23 +13,26 @@ from dataclasses import dataclass
 class Mechanism:
     """The properties of a strategy that the history of a correct sale shows for each order.
 
+    A grant is the success of one acquisition of a lock.
+
     locked      the stock is read and the order is committed while the node holds the lock
     has_unique_tokens
-                no two grants share a token; false if a holder may enter its own lock again
-    fenced      the order carries the fence of its grant
+                no two grants have the same token; False if the lock is reentrant
+    fenced      each order has the fence of the grant under which it was sold
     writes_absolute_stock
-                the purchase writes the number that it read, less one (not `amount = amount - 1`),
-                so each order reads one unit less than the order before it
+                the purchase computes the new stock from the stock that it read, and not in SQL by
+                `amount = amount - 1`; so each order reads one unit less than the order before it
     writes_product_row_first
                 every buyer writes the product's row before its order, so orders are committed in
                 the order of their numbers
     commits_in_number_order
-                the number of an order is drawn after the stock is read, so an order that was
-                committed before the stock was read for another one has the smaller number
+                an order gets its number after the stock is read; so if one order is committed
+                before the stock is read for another one, it has the smaller number
     has_unit_numbers
-                the stock that an order saw is the number of its unit, which no other order has
+                the stock that an order saw is the number of its unit, and no other order has it
     reserves    a unit is reserved in Redis before the order is committed
-    promises    the reservation already promises the order, and a consumer writes the order later
+    promises    the buyer is answered `sold` after the reservation; the order is then only promised,
+                and a consumer writes it to the database later
     """
 
     locked: bool = False
@@ -56,13 +59,13 @@ PERMANENT_KEYS = re.compile(
     re.VERBOSE,
 )
 
-#: Strategies that write `amount = amount - 1`; also those of third-party shops.
+#: Strategies that write `amount = amount - 1`. Third-party shops are judged by it, too.
 DEFAULT_MECHANISM = Mechanism()
 _LOCK = Mechanism(locked=True, has_unique_tokens=True, writes_absolute_stock=True)
 _FENCED_LOCK = Mechanism(
     locked=True, has_unique_tokens=True, fenced=True, writes_absolute_stock=True
 )
-#: Strategies whose nodes record no hold: they have no lock, or one in the database.
+#: Strategies without a lock, or with a lock in the database, which the nodes do not record.
 _NO_HOLD = Mechanism(writes_absolute_stock=True)
 
 #: Strategy -> its mechanism.

@@ -1,8 +1,8 @@
 """The rules on orders and answers.
 
-No correct sale breaks these rules: they assume that a missing answer may have had any outcome, and
-that a request may take effect at any time after it was sent. A sale that breaks a rule is not
-exact: the shop or the record is wrong.
+A correct sale never breaks these rules. They allow for every outcome of a request without an
+answer, and such a request may take effect at any time after it was sent. If a sale breaks a rule,
+it is not exact: the shop or the record is wrong.
 """
 
 import re
@@ -17,9 +17,10 @@ from loadtest.judge.intervals import Request, group_by
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
 
-#: The remedy if two orders have one number because each buyer's orders are numbered from 1.
+#: Advice for a third-party shop in which two buyers have orders with the same number. Its adapter's
+#: orders() may return a number that the shop counts separately for each buyer.
 PRIMARY_KEY_HINT = (
-    "; if the orders of each buyer are numbered from 1, let orders() name the primary key"
+    "; if the orders of each buyer are numbered from 1, let orders() return the primary key"
 )
 #: The first number of a series, such as `1`, `ann-1` or `A-001`; not `11` or `A-21`.
 FIRST_NUMBER = re.compile(r"(?<!\d)0*1\Z")
@@ -43,11 +44,11 @@ def lost_update(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_amount")
 def wrong_amount(record: SaleRecord) -> Iterator[Case]:
-    """Rule: each order is of one unit: no buyer can ask for another number."""
+    """Rule: each order has one unit, because a purchase request is always for one unit."""
     for order in record.orders:
         units = order.get("amount", 1)
         if units != 1:
-            yield make_order_case(order, f"is of {units} units, and one was asked for")
+            yield make_order_case(order, f"has {units} units, and one was requested")
 
 
 @rule("double_number")
@@ -62,7 +63,10 @@ def double_number(record: SaleRecord) -> Iterator[Case]:
 
 
 def _may_be_numbered_by_buyer(record: SaleRecord) -> bool:
-    """Return whether this is a third-party shop that may number each buyer's orders from 1."""
+    """Return whether this is a third-party shop that may number each buyer's orders from 1.
+
+    A shop that numbers its orders in this way has an order with the number 1, such as `ann-1`.
+    """
     if record.is_own_shop:
         return False
     return any(FIRST_NUMBER.search(str(order["order"])) for order in record.orders)
@@ -70,39 +74,46 @@ def _may_be_numbered_by_buyer(record: SaleRecord) -> bool:
 
 @rule("lost_ack")
 def lost_ack(record: SaleRecord) -> Iterator[Case]:
-    """Rule: each answer `sold` names an existing order of the buyer who got the answer."""
-    owned_numbers = {(order["key"], order["order"]) for order in record.orders}
+    """Rule: each answer `sold` has the number of an order that the buyer has.
+
+    The rule is named after the acknowledgement of an order that was lost.
+    """
+    keys_and_numbers = {(order["key"], order["order"]) for order in record.orders}
+    # If several orders have a number, the first one counts.
     owners = {order["order"]: order["key"] for order in reversed(record.orders)}
     for key, numbers in record.acknowledged_numbers_by_key.items():
         own_number = record.order_numbers_by_key.get(key)
         for number in numbers:
-            if (key, number) in owned_numbers:
+            if (key, number) in keys_and_numbers:
                 continue
             answer = "sold, without a number" if number is None else f"with order {number}"
             owner = owners.get(number)
             if own_number is not None:
-                fact = f"it has order {own_number}"
+                contradiction = f"it has order {own_number}"
             elif owner:
-                fact = f"that is {owner}'s"
+                contradiction = f"that is {owner}'s"
             elif number in owners:
-                fact = "that order names no buyer"
+                contradiction = "that order names no buyer"
             else:
-                fact = "there is none"
-            yield Case(f"{key} was answered {answer}; {fact}", key)
+                contradiction = "there is none"
+            yield Case(f"{key} was answered {answer}; {contradiction}", key)
 
 
 @rule("false_sold_out")
 def false_sold_out(record: SaleRecord) -> Iterator[Case]:
-    """Rule: `sold_out` is answered only if all units may be gone, never to a buyer of a unit."""
+    """Rule: a buyer is answered `sold_out` only if all units may have been sold by then.
+
+    A buyer who has an order is never answered `sold_out`.
+    """
     sale_times = _list_earliest_sale_times(record)
     for request in record.requests:
         if request.outcome != "sold_out":
             continue
         key = request.attempt
-        max_gone_units = bisect_left(sale_times, request.answered_at or inf)
-        if max_gone_units < record.initial_stock:
+        max_sold_units = bisect_left(sale_times, request.answered_at or inf)
+        if max_sold_units < record.initial_stock:
             yield Case(
-                f"{key} was answered sold_out when at most {max_gone_units} of "
+                f"{key} was answered sold_out when at most {max_sold_units} of "
                 f"{record.initial_stock} units had gone",
                 key,
             )
@@ -114,9 +125,9 @@ def false_sold_out(record: SaleRecord) -> Iterator[Case]:
 def _list_earliest_sale_times(record: SaleRecord) -> list[float]:
     """Return the earliest time at which the unit of each order can have been sold, sorted.
 
-    It is the time of the first of these that was recorded: the reservation in Redis, the node's
-    read of the stock, the beginning of the node's commit, the buyer's first request. If none was
-    recorded, it is minus infinity.
+    This is the time of the reservation in Redis. If none was recorded, it is the time of the node's
+    last read of the stock before the commit, else of the commit's beginning, else of the buyer's
+    first request. If nothing was recorded, it is minus infinity.
     """
     time_by_attempt: dict[str, float] = {}
     for event in record.events:
@@ -134,7 +145,7 @@ def _list_earliest_sale_times(record: SaleRecord) -> list[float]:
 def false_refusal(record: SaleRecord) -> Iterator[Case]:
     """Rule: a refused request sold nothing, and a replay repeats the order of an earlier request.
 
-    `sold_out` for a buyer with an order is left to the rule `false_sold_out`.
+    If a buyer with an order was answered `sold_out`, only the rule `false_sold_out` reports it.
     """
     yield from _find_refusals_of_sold_orders(record)
     for key, requests in record.requests_by_key.items():
@@ -153,13 +164,13 @@ def false_refusal(record: SaleRecord) -> Iterator[Case]:
 
 
 def _find_refusals_of_sold_orders(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case for each commit if every request that may have caused it was refused."""
+    """Yield a case for each order whose commit can only belong to a refused request."""
     for number, commit in record.commits_by_order.items():
         key = commit.attempt
         requests = [
             request
             for request in record.requests_by_key.get(key, ())
-            if request.covers(commit.begun_at)
+            if request.may_be_active_at(commit.begun_at)
         ]
         if requests and all(map(_is_refused, requests)):
             outcome = requests[0].outcome
@@ -175,10 +186,10 @@ def ghost_order(record: SaleRecord) -> Iterator[Case]:
     """Rule: every order has the key of a buyer who sent a request."""
     for order in record.orders:
         if order["key"] not in record.requests_by_key:
-            yield make_order_case(order, _describe_foreign_key(record, order))
+            yield make_order_case(order, _describe_unknown_buyer(record, order))
 
 
-def _describe_foreign_key(record: SaleRecord, order: Mapping[str, Any]) -> str:
+def _describe_unknown_buyer(record: SaleRecord, order: Mapping[str, Any]) -> str:
     """Return what is wrong with an order whose key no buyer sent.
 
     The text follows "order 7" in a message.
@@ -186,16 +197,16 @@ def _describe_foreign_key(record: SaleRecord, order: Mapping[str, Any]) -> str:
     if record.is_own_shop:
         return f"has the key {order['key']}, which no buyer sent"
     if not order["key"]:
-        return "names no buyer, and no answer is about it"
+        return "names no buyer, and no answer has its number"
     return f"is {order['key']}'s, who is not a buyer of the rush"
 
 
 @rule("double_order")
 def double_order(record: SaleRecord) -> Iterator[Case]:
-    """Rule: one attempt has one order, and all its answers name the same order."""
+    """Rule: an attempt has at most one order, and all answers to it have the same order number."""
     orders_by_key = group_by(record.orders, itemgetter("key"))
     for key in dict.fromkeys([*orders_by_key, *record.acknowledged_numbers_by_key]):
-        if not key:  # several orders may name no buyer
+        if not key:  # orders without a key do not belong to one buyer
             continue
         orders = orders_by_key.get(key, [])
         # None stands for an answer without a number. It does not show another order.

@@ -14,8 +14,8 @@ class PurchaseOutcome:
 
     event_type   the type of the answer's event in the history: `ok`, the buyer has a unit; `fail`,
                  the request sold nothing; `info`, the request may have sold a unit
-    is_final     whether the buyer is served, and needs no further answer
-    is_retried   whether the buyer asks again with the same key
+    is_final     whether the outcome decides if the buyer gets a unit: `sold` and `sold_out`
+    is_retried   whether the buyer sends another request with the same key
     is_correct   whether a correct shop gives this answer while its servers run; Locust counts it as
                  a success
     needs_begin  whether a node gives this answer only after it has begun the purchase
@@ -47,7 +47,7 @@ FINAL_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome
 RETRIED_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.is_retried)
 CORRECT_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.is_correct)
 BEGUN_OUTCOMES = frozenset(name for name, outcome in OUTCOMES.items() if outcome.needs_begin)
-#: Outcomes of requests that sold nothing, after which the buyer asks again.
+#: Outcomes of requests that certainly sold nothing, after which the buyer sends another request.
 RETRIED_REFUSALS = frozenset(
     name for name in RETRIED_OUTCOMES if OUTCOMES[name].event_type == "fail"
 )

@@ -1,8 +1,8 @@
-"""The rules on the record itself: no part is missing, and no part contradicts another.
+"""The rules on the record of a sale itself: it is complete, and its parts agree with each other.
 
 If the nodes recorded events, the record shows for each order the request, the lock and the sale in
-which it was sold. From a record with gaps or contradictions the judge can conclude only an
-oversell, because the orders alone show that.
+which it was sold. If the record has gaps or contradictions, the only possible verdicts are
+`unknown` and `oversold`. The orders alone show an oversell.
 """
 
 from collections import Counter
@@ -41,11 +41,11 @@ def broken_history(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_stock", voids_record=True)
 def wrong_stock(record: SaleRecord) -> Iterator[Case]:
-    """Rule: the sale opened with the number of units that the run asked for."""
+    """Rule: the sale opened with the number of units that the run requested."""
     if record.opening_stock != record.initial_stock:
         yield Case(
             f"the sale opened with {record.opening_stock} units, and {record.initial_stock} were "
-            "asked for"
+            "requested"
         )
 
 
@@ -54,7 +54,11 @@ def wrong_stock(record: SaleRecord) -> Iterator[Case]:
 
 @rule("unrecorded", voids_record=True, needs_node_records=True)
 def unrecorded(record: SaleRecord) -> Iterator[Case]:
-    """Rule: nodes recorded each order's commit, the steps to each answer, and each hold's end."""
+    """Rule: the nodes recorded every step of the purchases that the orders and answers show.
+
+    They recorded the commit of each order, the steps before each answer, and the end of each hold
+    (the time from the grant of a lock to its release).
+    """
     for order in record.orders:
         if order["order"] not in record.commits_by_order:
             yield make_order_case(order, "has no commit that a node recorded")
@@ -70,7 +74,7 @@ def unrecorded(record: SaleRecord) -> Iterator[Case]:
 
 
 def _describe_gap_before_answer(request: Request, node_events: Sequence[Event]) -> str:
-    """Return which event is missing before an answer; empty if none is.
+    """Return which step before an answer was not recorded; empty if all were.
 
     The text follows "no node" in a message.
 
@@ -86,7 +90,7 @@ def _describe_gap_before_answer(request: Request, node_events: Sequence[Event]) 
     if "begins" not in kinds:
         return "recorded which strategy it ran"
     if request.outcome == "sold_out" and not kinds & {"after_read", "reserve"}:
-        return "recorded a look at the stock"
+        return "recorded a read of the stock"
     return ""
 
 
@@ -95,13 +99,13 @@ def _describe_gap_after_hold(record: SaleRecord, hold: LockHold) -> str:
 
     The text follows "its node did not record" in a message.
 
-    Nothing counts as missing if the request during which the hold began has no certain answer,
-    because its node may have been killed.
+    If the holder's request has no answer, or one that leaves the purchase open (type `info`), the
+    node may have been killed. Then its events are not required.
     """
     requests = [
         request
         for request in record.requests_by_key.get(hold.attempt, ())
-        if request.covers(hold.start)
+        if request.may_be_active_at(hold.start)
     ]
     if not requests or any(request.type == "info" for request in requests):
         return ""
@@ -136,7 +140,7 @@ def missing_fields(record: SaleRecord) -> Iterator[Case]:
 
 @rule("unrecorded", voids_record=True, needs_node_records=True)
 def missing_events(record: SaleRecord) -> Iterator[Case]:
-    """Rule: a node recorded each event together with the events that must precede it."""
+    """Rule: before each event, the node recorded the events that must precede it."""
     for key, events in record.node_events_by_key.items():
         for handler_events in group_by(events, handler_of).values():
             gap = _find_first_gap(handler_events, record.mechanism)
@@ -178,10 +182,11 @@ def outside_request(record: SaleRecord) -> Iterator[Case]:
     for key, events in record.node_events_by_key.items():
         requests = record.requests_by_key.get(key, ())
         if not requests:
-            yield Case(f"a node recorded {events[0]['f']} of {key}, a key that no buyer sent", key)
+            kind = events[0]["f"]
+            yield Case(f"a node recorded {kind} of {key}, but no buyer sent this key", key)
             continue
         for event in events:
-            if any(request.covers(event["t"]) for request in requests):
+            if any(request.may_be_active_at(event["t"]) for request in requests):
                 continue
             distances_ns = [abs(event["t"] - request.sent_at) for request in requests]
             yield Case(
@@ -194,11 +199,12 @@ def outside_request(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_answer", voids_record=True)
 def wrong_answer(record: SaleRecord) -> Iterator[Case]:
-    """Rule: each answer follows its request, is the only one, and has the type of its outcome.
+    """Rule: each request has at most one answer, whose event has the type of its outcome.
 
-    The type of an `error` is `info` if the purchase may have happened.
+    The types are those of OUTCOMES. Only the outcome `error` may also have the type `info`: then
+    the purchase may have happened.
     """
-    waiting_keys: set[str] = set()
+    waiting_keys: set[str] = set()  # buyers with a request that is not answered yet
     for event in record.events:
         if event["by"] != "buyer":
             continue
@@ -210,7 +216,7 @@ def wrong_answer(record: SaleRecord) -> Iterator[Case]:
         outcome = event.get("outcome") or ""
         if key not in waiting_keys:
             answer = outcome or "without an outcome"
-            yield Case(f"{key} was answered {answer}, and had no open request", key)
+            yield Case(f"{key} was answered {answer}, but had no open request", key)
         elif outcome in OUTCOMES and (outcome, event_type) != ("error", "info"):
             expected_type = OUTCOMES[outcome].event_type
             if event_type != expected_type:
@@ -228,7 +234,7 @@ def foreign_key(record: SaleRecord) -> Iterator[Case]:
     run_keys = set(record.buyer_keys)
     for key in record.last_requests:
         if run_keys and key not in run_keys:
-            yield Case(f"{key} asked, but is not a buyer of the run", key)
+            yield Case(f"{key} sent a request, but is not a buyer of the run", key)
 
 
 # --- no part contradicts another -----------------------------------------------------------------
@@ -236,9 +242,9 @@ def foreign_key(record: SaleRecord) -> Iterator[Case]:
 
 @rule("wrong_lock", voids_record=True)
 def wrong_lock(record: SaleRecord) -> Iterator[Case]:
-    """Rule: orders name the run's strategy, and node events do not differ from the run.
+    """Rule: each order has the run's strategy, and each node event the run's strategy and product.
 
-    A node event is compared by its strategy, its product and the name of its lock.
+    The name of a lock in a node event must be that of this strategy and this product.
     """
     strategy = record.strategy
     if not strategy:
@@ -256,9 +262,9 @@ def wrong_lock(record: SaleRecord) -> Iterator[Case]:
 
 
 def _describe_difference_from_run(record: SaleRecord, event: Event) -> str:
-    """Return how a node's event differs from the run; empty if it does not.
+    """Return how a node's event differs from the strategy and the product of the run.
 
-    The text follows the key of the buyer in a message.
+    Empty if it does not differ. The text follows the key of the buyer in a message.
     """
     strategy = record.strategy
     product = record.product
@@ -278,8 +284,8 @@ def _describe_difference_from_run(record: SaleRecord, event: Event) -> str:
 def contradiction(record: SaleRecord) -> Iterator[Case]:
     """Rule: the database, the node and the answer to the buyer agree on each order.
 
-    They are compared by product, sale, buyer, fence, the stock that the purchase saw, and the
-    outcome of the release. Nodes must not have recorded an event of another sale, or an order
+    They must agree on its product, sale, buyer, fence, the stock that the purchase saw, and the
+    outcome of the lock's release. No node recorded an event of another sale. No order was committed
     twice.
     """
     sold_requests = (request for request in record.requests if request.type == "ok")
@@ -330,12 +336,14 @@ def _describe_difference_from_answers(
             return f"was sold out of {stock_seen}, and its buyer was answered {answer.stock_seen}"
         if record.mechanism.fenced and not answer.replayed and answer.fence != fence:
             return f"has fence {fence}, and its buyer was answered {answer.fence}"
-        # A replay repeats an earlier sale. Its answer does not say how the release ended.
+        # A replay answers with an order that exists already. It does not contain the outcome of
+        # that purchase's release.
         is_release_known = release_outcome != "" and answer.released != ""
         release_differs = is_release_known and answer.released != release_outcome
         if release_differs and not answer.replayed:
             return (
-                f"had the release {release_outcome}, and its buyer was answered {answer.released}"
+                f"had the release outcome {release_outcome}, and its buyer was answered "
+                f"{answer.released}"
             )
         if record.sale and answer.sold_in not in (None, record.sale):
             return f"is of sale {record.sale}, and its buyer was answered {answer.sold_in}"
@@ -343,13 +351,13 @@ def _describe_difference_from_answers(
 
 
 def _describe_difference_from_request(record: SaleRecord, order: Mapping[str, Any]) -> str:
-    """Return how an order differs from what its buyer asked for; empty if it does not."""
+    """Return how an order differs from its buyer's request; empty if it does not."""
     key = order["key"]
     buyer = key.rpartition("/")[2]  # a key ends in `/<name of the buyer>`
     if order.get("buyer", buyer) != buyer:
         return f"belongs to {order['buyer']}, but has the key {key}"
     if record.product and order.get("product", record.product) != record.product:
-        return f"is of {order['product']}, and {record.product} was asked for"
+        return f"is of {order['product']}, and {record.product} was requested"
     return ""
 
 
@@ -359,7 +367,7 @@ def _differ(first: int | None, second: int | None) -> bool:
 
 
 def _find_events_of_other_sales(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case for each node event that names another sale than the record's."""
+    """Yield a case for each node event with the number of another sale."""
     if not record.sale:
         return
     for event in record.events:
@@ -367,12 +375,15 @@ def _find_events_of_other_sales(record: SaleRecord) -> Iterator[Case]:
         if event["by"] == "node" and sale not in (None, record.sale):
             key = event["attempt"]
             yield Case(
-                f"{key} came for sale {record.sale}, and {event['f']} was of sale {sale}", key
+                f"{key} requested sale {record.sale}, and {event['f']} was of sale {sale}", key
             )
 
 
 def _find_orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case for each order with several commits, without those that may be undone."""
+    """Yield a case for each order number with several commits.
+
+    A commit that a failover may have undone does not count.
+    """
     counts = Counter(
         commit.order for commit in record.commits if not _may_be_undone(record, commit)
     )
@@ -382,21 +393,23 @@ def _find_orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
 
 
 def _may_be_undone(record: SaleRecord, commit: Commit) -> bool:
-    """Return whether a failover may have undone a commit and given its order number to another one.
+    """Return whether a failover may have undone a commit, so that its order number was used again.
 
-    This is possible if the buyer was told the number of this order but does not have the order (a
-    `lost_ack`). It is also possible if neither the end of the commit nor a certain answer to the
-    request was recorded.
+    This is possible in two cases:
+
+    - the buyer was answered with the number of this order but does not have the order (`lost_ack`)
+    - the end of the commit was not recorded, and the request has no answer, or one that leaves the
+      purchase open (type `info`)
     """
     key = commit.attempt
     was_acknowledged = commit.order in record.acknowledged_numbers_by_key.get(key, ())
     if was_acknowledged and commit.order != record.order_numbers_by_key.get(key):
         return True
-    was_left_open = any(
-        request.type == "info" and request.covers(commit.begun_at)
+    may_have_happened = any(
+        request.type == "info" and request.may_be_active_at(commit.begun_at)
         for request in record.requests_by_key.get(key, ())
     )
-    return commit.done_at is None and was_left_open
+    return commit.done_at is None and may_have_happened
 
 
 # --- times ---------------------------------------------------------------------------------------
@@ -404,10 +417,11 @@ def _may_be_undone(record: SaleRecord, commit: Commit) -> bool:
 
 @rule("wrong_time")
 def wrong_time(record: SaleRecord) -> Iterator[Case]:
-    """Rule: the first and the last order are not further apart in time than the rush was long.
+    """Rule: the time between the first and the last order is at most the duration of the rush.
 
-    Clocks may differ by MAX_CLOCK_DIFFERENCE_SECONDS. The rule applies to this project's shop only,
-    and not under a fault, because a fault may change a clock.
+    A rush is the time in which buyers send requests. The clocks of two nodes may differ by
+    MAX_CLOCK_DIFFERENCE_SECONDS. The rule applies to this project's shop only, and not under a
+    fault, because a fault may change a clock.
     """
     if not (record.is_own_shop and record.undisturbed and record.requests):
         return
@@ -441,13 +455,13 @@ def _parse_order_time(order: Mapping[str, Any]) -> float:
 def commit_order(record: SaleRecord) -> Iterator[Case]:
     """Rule: orders are committed in the order of their numbers.
 
-    Each buyer writes the product's row before it inserts its order, and no other buyer can write
-    that row until the commit. So a violation means that the record is wrong, perhaps because of a
-    node's clock.
+    Under most strategies each buyer writes the product's row before it inserts its order, and no
+    other buyer can write that row until the commit. So a violation means that the record is wrong,
+    perhaps because of a node's clock.
 
-    If buyers write different rows, their purchases overlap, and an order may be committed before
-    one with a smaller number. Then a weaker rule applies: if one order was answered before the
-    stock was read for another, it has the smaller number.
+    Under strategies whose buyers write different rows, purchases overlap, and order 8 may be
+    committed before order 7. Then a weaker rule applies: if the stock was read for an order only
+    after another order had been answered, the answered order has the smaller number.
 
     Neither rule applies to a strategy whose Mechanism.commits_in_number_order is False.
     """
@@ -474,15 +488,17 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
 
 
 def _find_late_reads(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case if the stock was read for an order after a later order had been answered.
+    """Yield a case for each order that was answered before an order with a smaller number was read.
 
-    A later order is one with a higher number.
+    An order gets its number after the stock was read for it. So of two orders, the one that reads
+    after the answer to the other must have the higher number.
     """
     answered_at_by_number = {
         request.order: request.answered_at
         for request in record.requests
         if request.type == "ok" and request.answered_at
     }
+    # The order with the latest read among the orders with smaller numbers.
     last_read_at = -1
     last_read_order: Mapping[str, Any] = {}
     for order in record.orders_sorted_by_number:

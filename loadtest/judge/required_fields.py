@@ -1,9 +1,9 @@
 """The fields that the record of a sale of this project's shop must have.
 
 Most rules skip a missing value, because it may be missing in a correct run: a request had no
-answer, or a process was killed. The tables here list the values that the shop always records.
-Without them, the rules on a field that was renamed in the shop would silently be skipped; with
-them, the missing field is a finding. docs/history.md explains the events.
+answer, or a process was killed. But if the shop renamed a field, these rules would be skipped
+without notice. So the tables here list the fields that the shop always records, and a missing one
+is a finding. docs/history.md explains the events.
 """
 
 from collections.abc import Iterator, Mapping
@@ -73,13 +73,13 @@ def list_fields_of_order(mechanism: Mechanism) -> Fields:
 def list_fields_of_event(event: Mapping[str, Any], mechanism: Mechanism) -> Fields:
     """Return the fields that an event must have, and their types.
 
-    `by` says who recorded the event, and `f` what it is about.
+    The fields depend on the event's recorder (`by`), its kind (`f`) and its type.
     """
     match event["by"], event["f"], event["type"]:
         case "buyer", _, "invoke":
             return REQUEST_FIELDS
         case "buyer", _, "ok":
-            if event.get("replayed"):  # a replay holds no lock, so it has no fields of a lock
+            if event.get("replayed"):  # a replayed request takes no lock
                 return SOLD_FIELDS
             release_fields: Fields = {"released": str} if mechanism.locked else {}
             fence_fields: Fields = FENCE_FIELDS if mechanism.fenced else {}
@@ -94,7 +94,7 @@ def list_fields_of_event(event: Mapping[str, Any], mechanism: Mechanism) -> Fiel
             return {**NODE_FIELDS, **PROMISE_FIELDS}
         case "node", kind, _:
             return {**NODE_FIELDS, **NODE_FIELDS_BY_EVENT.get(kind, {})}
-    return {}  # the event stands for a damaged line of the history
+    return {}  # the event replaces a damaged line of the history
 
 
 def describe_wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator[str]:
@@ -109,7 +109,8 @@ def describe_wrong_fields(values: Mapping[str, Any], fields: Fields) -> Iterator
 def make_order_comparable(order: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the order without values of a wrong type, so that the rules can compare its values.
 
-    If it has no number (`order`) or no key, a text takes its place: the order must still count.
+    An order without a number (`order`) gets the number "without a number", and an order without a
+    key gets an empty key. So the order still counts as a sold unit.
     """
     types: Fields = {**ORDER_FIELDS, **FENCE_FIELDS, "order": (int, str)}
     comparable_values = {

@@ -42,8 +42,8 @@ class Rule:
         if len(cases) > 1:
             description += f" ({len(cases) - 1} more)"
         attempts = first.attempts
-        # If the first case has several attempts, only these are kept. If those of other cases were
-        # added, nothing would show which attempts belong together.
+        # Several attempts of one case belong together, such as two buyers who held the lock at the
+        # same time. In one list with the attempts of other cases this would not be visible.
         if len(attempts) == 1:
             attempts = tuple(attempt for case in cases for attempt in case.attempts)
         return Finding(self.name, description, attempts, first.prevents_exact, self.voids_record)

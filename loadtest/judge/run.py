@@ -21,14 +21,14 @@ class Judged(TypedDict, total=False):
     orders: int
     stock_left: int | None  # None if the target does not show its stock; then lost_updates is None
     oversold: int  # units sold beyond the stock, missing acknowledged orders included
-    undersold: int  # units without an order that buyers could have bought
+    undersold: int  # units that were not sold, although there were buyers for them
     #: Decrements that another write erased. Below 0: units that were decremented without an order.
     lost_updates: int | None
     outcomes: dict[str, int]  # how many buyers got each outcome as their last answer
     never_arrived: int  # buyers of the run who never became ready to buy
     never_asked: int  # buyers who were ready to buy and sent no request
-    #: Buyers who sent a request, and whose last answer was neither sold nor sold_out, without the
-    #: excused buyers (sale_record.py).
+    #: Buyers who sent a request, and whose last answer was neither sold nor sold_out. Buyers who
+    #: send one request only (buyers_without_retry in sale_record.py) do not count.
     never_answered: int
     violations: list[str]  # names of the rules that the sale broke
     findings: list[str]  # the evidence of the violations, one sentence per finding
@@ -109,7 +109,9 @@ class Summary(TypedDict, total=False):
     seed: int  # of chaos
     minutes: float  # of chaos
     rushes: Sequence[Mapping[str, Any]]  # of chaos: the disturbances, seed and duration of each
-    canaries: Mapping[str, int]  # of chaos: strategy that must break -> its first broken rush
+    #: Of chaos: name of a canary -> the number of the first rush in which it broke. A canary is a
+    #: flawed strategy that must break in the run; otherwise the run proves nothing.
+    canaries: Mapping[str, int]
     rounds: int  # of load
     # of target: the `file` and `host` of the shop, `judged` and `not_judged`. In such a summary
     # `nodes`, `workers` and `threads` are 0.

@@ -1,9 +1,12 @@
 """The record of a sale: its orders, its history, and the run's requests to the shop.
 
-Words of the judge: a promised order is one that the shop has accepted in its queue and has not
-written to the database yet. An acknowledged order is one about which a buyer was answered `sold`.
-The drain is the time at the end of a run in which the remaining buyers buy, and promised orders are
-written. A robbed buyer is one from whom a fault took the lock.
+The judge uses these words:
+
+    promised order      an order that the shop has accepted in its queue and has not written to the
+                        database yet
+    acknowledged order  an order whose buyer was answered `sold`
+    grant, hold         the success of one acquisition of a lock, and the time from there to the
+                        release
 """
 
 from collections import Counter
@@ -24,9 +27,9 @@ from loadtest.judge.required_fields import make_order_comparable
 class SaleRecord(ProductHistory):
     """The record of one sale, made after the last buyer has finished or the deadline has passed.
 
-    `events` has the events of the sale's product. The requests of the buyers are always among them;
-    events of nodes and faults are there only if they were recorded. The key of a buyer is the
-    Idempotency-Key, which is also the id of the buyer's attempt.
+    The field `events` has the events of the sale's product. The buyers' requests are always among
+    them. Events of nodes and faults are there only if they were recorded. The key of a buyer is the
+    Idempotency-Key of all its requests, and also the id of the buyer's attempt.
 
     initial_stock       the number of units that the run put up for sale
     opening_stock       the stock that the shop showed just after the sale was opened
@@ -39,12 +42,15 @@ class SaleRecord(ProductHistory):
     product             the product that the buyers asked for; if empty, it is not compared
     sale                number of the sale; 0 in a third-party shop, where it is not compared
     nodes_recorded      whether the nodes recorded events; then a missing event is a finding
-    undisturbed         True if no fault took a lock from its holder; then a sale in which two
-                        buyers held the lock at the same time is not exact
-    robbed_buyers       keys of the buyers from whom a fault took the lock; None if it may have been
-                        any buyer
-    excused_buyers      keys of the buyers who send one request only, even if it gets no answer
-    ttl                 seconds that a lock survives its holder; if None, no deadlock is looked for
+    undisturbed         True if no fault can have taken a lock from its holder; then a sale in which
+                        two buyers held the lock at the same time is not exact
+    buyers_hit_by_fault
+                        keys of the buyers from whom a fault may have taken the lock; None if it may
+                        have been any buyer
+    buyers_without_retry
+                        keys of the buyers who send one request only, even if it gets no answer
+    ttl                 seconds after which a lock expires if its holder does not renew it; if None,
+                        the sale is not checked for a deadlock
     fault_fired         False if the fault did not happen, as a failed `prove` event also shows
     orphan_lock         the key of a lock that is left without a holder; empty if there is none
     leaked_keys         keys left on the lock servers that no lock should leave there
@@ -63,8 +69,8 @@ class SaleRecord(ProductHistory):
     sale: int = 0
     nodes_recorded: bool = False
     undisturbed: bool = False
-    robbed_buyers: frozenset[str] | None = None
-    excused_buyers: frozenset[str] = frozenset()
+    buyers_hit_by_fault: frozenset[str] | None = None
+    buyers_without_retry: frozenset[str] = frozenset()
     ttl: float | None = None
     fault_fired: bool = True
     orphan_lock: str = ""
@@ -72,18 +78,19 @@ class SaleRecord(ProductHistory):
     unsettled_promises: int | None = 0
 
     def __post_init__(self) -> None:
-        #: The orders as the shop lists them, with an empty order in place of an entry that is not a
-        #: JSON object. `orders` has neither such entries nor values that cannot be compared.
+        #: The orders as the shop lists them. An entry that is not a JSON object is replaced by an
+        #: empty order.
         self.listed_orders: list[Mapping[str, Any]] = [
             order if isinstance(order, Mapping) else {} for order in self.orders
         ]
+        # The rules compare these orders, so values of a wrong type are removed from them.
         self.orders = [
             make_order_comparable(order) for order in self.orders if isinstance(order, Mapping)
         ]
 
     @property
     def is_own_shop(self) -> bool:
-        """Return whether the sale was in this project's shop; third-party shops number no sales."""
+        """Whether the sale took place in this project's shop. Other shops do not number sales."""
         return bool(self.sale)
 
     @property
@@ -109,7 +116,7 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def order_numbers_by_key(self) -> dict[str, OrderNumber]:
-        """Key of a buyer -> the number of its order, the last one listed if it has several."""
+        """Key of a buyer -> the number of the buyer's order; the last listed one of several."""
         return {order["key"]: order["order"] for order in self.orders}
 
     @property
@@ -121,8 +128,8 @@ class SaleRecord(ProductHistory):
     def lost_updates(self) -> int:
         """Units that were ordered, minus units that left the stock.
 
-        So many decrements were erased by other writes. The number is negative if units left the
-        stock without an order.
+        This is the number of decrements that another write erased. It is negative if units left
+        the stock without an order.
         """
         return self.ordered_units - (self.initial_stock - self.stock_left)
 
@@ -130,16 +137,15 @@ class SaleRecord(ProductHistory):
     def oversold(self) -> int:
         """Units sold beyond the stock.
 
-        The units of all orders are counted, and one unit for each buyer who was answered `sold` and
-        whose order is missing. An order is not missing, but reported by `lost_ack`, in two cases:
+        The sold units are the units of all orders, and one unit for each missing order. An order is
+        missing if its buyer was answered `sold` with the order's number, and the buyer has no order
+        now. There is one exception: if the number now belongs to an order of another buyer, only
+        the rule `lost_ack` reports it.
 
-        - the answer had no number, so the order cannot be looked up
-        - the number belongs to the order of another buyer
-
-        A third-party shop may renumber orders. So each of its orders that matches no buyer and no
-        answer may be one of the missing orders, and reduces their number by one.
+        A third-party shop may renumber orders. So an order there that matches no buyer and no
+        answer may be a missing order, and the number of missing orders is reduced by one for each.
         """
-        # The numbers that the shop did not tell the owner of the order.
+        # Numbers of orders whose owner was not answered with this number.
         numbers_not_acknowledged_to_owner = {
             order["order"]
             for order in self.orders
@@ -148,16 +154,16 @@ class SaleRecord(ProductHistory):
         missing_count = 0
         for key, numbers in self.acknowledged_numbers_by_key.items():
             has_order = key in self.order_numbers_by_key
-            was_told_a_number = numbers != {None}
-            is_under_another_key = bool(numbers & numbers_not_acknowledged_to_owner)
-            if was_told_a_number and not has_order and not is_under_another_key:
+            was_answered_with_number = numbers != {None}
+            belongs_to_another_buyer = bool(numbers & numbers_not_acknowledged_to_owner)
+            if was_answered_with_number and not has_order and not belongs_to_another_buyer:
                 missing_count += 1
         if not self.is_own_shop:
             missing_count = max(0, missing_count - self._count_unknown_orders())
         return max(0, self.ordered_units + missing_count - self.initial_stock)
 
     def _count_unknown_orders(self) -> int:
-        """Return the number of orders with neither a buyer's key nor a number from an answer."""
+        """Return the number of orders without a buyer's key and without a number from an answer."""
         acknowledged_numbers = set().union(*self.acknowledged_numbers_by_key.values())
         return sum(
             order["key"] not in self.last_requests and order["order"] not in acknowledged_numbers
@@ -166,16 +172,16 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def undersold(self) -> int:
-        """Units without an order that buyers could have bought.
+        """Units that were not sold, although there were buyers for them.
 
-        Every buyer who sent a request could have bought, even a buyer without an answer. An excused
-        buyer (see the class) with neither an answer nor an order does not count: its node may have
-        been killed, so it proves nothing about the sale.
+        Every buyer who sent a request counts, even one who got no answer. The exception is a buyer
+        who sent one request only (buyers_without_retry), and has neither an answer nor an order:
+        its node may have been killed, and it did not try another node.
         """
         buyer_count = 0
         for key, request in self.last_requests.items():
             is_unserved = request.outcome == "unknown" and key not in self.order_numbers_by_key
-            if not (is_unserved and key in self.excused_buyers):
+            if not (is_unserved and key in self.buyers_without_retry):
                 buyer_count += 1
         return max(0, min(self.initial_stock, buyer_count) - len(self.orders))
 
@@ -183,18 +189,21 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def last_requests(self) -> dict[str, Request]:
-        """The last request of each buyer, by its key."""
+        """Key of a buyer -> the buyer's last request."""
         return {key: requests[-1] for key, requests in self.requests_by_key.items()}
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Outcome -> number of buyers whose last request had it, for each of OUTCOMES."""
+        """Outcome -> number of buyers whose last request had this outcome; 0 for a missing one."""
         counts = Counter(request.outcome for request in self.last_requests.values())
         return {**dict.fromkeys(OUTCOMES, 0), **counts}
 
     @cached_property
     def acknowledged_numbers_by_key(self) -> dict[str, set[OrderNumber | None]]:
-        """Key of a buyer -> the order numbers in its answers `sold`; None if an answer had none."""
+        """Key of a buyer -> the order numbers in the buyer's answers `sold`.
+
+        None stands for an answer without a number.
+        """
         numbers_by_key: dict[str, set[OrderNumber | None]] = {}
         for request in self.requests:
             if request.type == "ok":
@@ -205,7 +214,7 @@ class SaleRecord(ProductHistory):
     def recovered_orders(self) -> dict[str, OrderNumber]:
         """Key of a buyer -> the number of its order, for buyers who do not know that they bought.
 
-        The buyer was never answered `sold`, and one of its requests may have sold the unit.
+        Such a buyer was never answered `sold`, but one of its requests may have sold the unit.
         """
         # A request of the type `fail` certainly sold nothing. One of the type `info` may have.
         return {
@@ -222,15 +231,15 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def never_asked(self) -> int:
-        """Number of buyers who were ready to buy but sent no request that was recorded."""
-        silent_count = sum(key not in self.last_requests for key in self.buyer_keys)
-        return max(0, silent_count - self.never_arrived)
+        """Number of buyers who were ready to buy, but of whom no request was recorded."""
+        buyers_without_request = sum(key not in self.last_requests for key in self.buyer_keys)
+        return max(0, buyers_without_request - self.never_arrived)
 
     # --- events of the nodes --------------------------------------------------------------------
 
     @cached_property
     def node_events_by_key(self) -> dict[str, list[Event]]:
-        """Key of an attempt -> the events that nodes recorded of it, oldest first."""
+        """Key of an attempt -> the events of this attempt that nodes recorded, oldest first."""
         node_events = (event for event in self.events if event["by"] == "node")
         return group_by(node_events, itemgetter("attempt"))
 

@@ -1,6 +1,7 @@
-"""The rules on the stock that each purchase saw, and on the locks and promises left after a sale.
+"""The rules on the stock that each purchase saw, and on what is left after a sale.
 
-No write is stale, no unit is sold twice, and no key stays on a lock server.
+No write is based on an outdated read, no unit is sold twice, no lock or other key stays on a lock
+server, and every promised order (one that is accepted but not yet in the database) is written.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,9 +12,9 @@ from loadtest.judge.intervals import OrderNumber
 from loadtest.judge.rule import rule
 from loadtest.judge.sale_record import SaleRecord
 
-#: What to do about unsettled promises in this project's shop.
+#: What to do in this project's shop about promised orders that are not written to the database.
 SETTLE_HINT = "is manage.py settle running?"
-#: What to do about unsettled promises in another shop.
+#: What to do about them in another shop.
 SETTLE_HINT_ELSEWHERE = "set settles_s higher, or find out why the queue stands still"
 
 
@@ -21,15 +22,16 @@ SETTLE_HINT_ELSEWHERE = "set settles_s higher, or find out why the queue stands 
 def stale_write(record: SaleRecord) -> Iterator[Case]:
     """Rule: no purchase wrote a stock that it had computed from an outdated read.
 
-    Each order should have read the stock that the order committed before it left. An order that
-    read more erased decrements of other orders.
+    Each purchase should read the stock that the previous commit has written. If it reads a higher
+    stock and writes that number minus one, it erases the decrements that it did not read.
 
-    The rule applies if updates were lost, or if the strategy writes the number that it read, less
-    one. A relative write (`amount - 1`) is not harmed by an outdated read. The rule does not apply
-    to strategies whose buyers write different rows.
+    The rule applies to strategies that compute the new stock from the stock that they read. A
+    write such as `amount = amount - 1` in SQL does not depend on the read. But if decrements are
+    missing from the stock, the rule applies to such strategies, too. It does not apply to
+    strategies whose buyers write different rows.
 
-    Without stale writes and lost updates, each order must have read exactly the stock that the
-    orders before it left.
+    If no decrement was erased, the rule is stricter: each purchase must have read exactly the stock
+    that the orders before it left.
     """
     has_lost_updates = record.lost_updates > 0
     writes_absolute_stock = has_lost_updates or record.mechanism.writes_absolute_stock
@@ -88,10 +90,10 @@ def _list_known_stocks_seen(record: SaleRecord) -> list[int]:
 
 
 def find_stale_writes(initial_stock: int, stocks_seen: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the index of each write that erased decrements, and how many it erased.
+    """Return the index of each order that erased decrements, and the number of erased decrements.
 
-    If an order read 3 units more than the order before it had left, its write erases the 3
-    decrements just before it. The first order has no decrement before it.
+    If an order read a stock that is higher by 3 than the stock left by the order before it, its
+    write erased the decrements of the 3 orders before it. The first order cannot erase any.
 
     stocks_seen  the stock that each order read, in the sequence of the commits
     """
@@ -105,11 +107,10 @@ def find_stale_writes(initial_stock: int, stocks_seen: Sequence[int]) -> list[tu
 
 
 @rule("stale_write")
-def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
+def impossible_stock_seen(record: SaleRecord) -> Iterator[Case]:
     """Rule: the stock that an order saw is at least 1, and at most the stock at the sale's opening.
 
-    If an order saw any other stock, its unit was not of this sale. The rule applies to every
-    strategy.
+    Otherwise the sold unit did not belong to this sale. The rule applies to every strategy.
     """
     for order in record.orders:
         stock_seen = order.get("stock_seen")
@@ -125,12 +126,12 @@ def stock_that_was_not_there(record: SaleRecord) -> Iterator[Case]:
 def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
     """Rule: no two orders have the same unit.
 
-    The totals alone do not show such a pair if another unit left the stock without an order.
+    If another unit left the stock without an order, the totals are right in spite of such a pair.
 
-    The rule applies only to strategies that number the units: the stock that an order saw is the
-    number of its unit.
+    The rule applies only to strategies that number the units. Under these strategies the stock
+    that an order saw is the number of its unit.
     """
-    # A fault may make Redis forget promised orders. Then Redis may promise their units again.
+    # A fault may delete promised orders from Redis. Then Redis may promise their units again.
     may_promise_again = record.mechanism.promises and not record.undisturbed
     if not record.mechanism.has_unit_numbers or may_promise_again:
         return
@@ -150,7 +151,7 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
 
 @rule("false_sold_out", needs_node_records=True)
 def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
-    """Rule: no buyer is answered `sold_out` by a node that saw units left in every read.
+    """Rule: if a node saw units left in each read for a request, it does not answer `sold_out`.
 
     The rule does not apply to strategies that decrement the product's row in SQL (`amount - 1`),
     because the stock may have run out after the read.
@@ -163,7 +164,7 @@ def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
         key = request.attempt
         events = record.node_events_by_key.get(key, ())
         reads = (event for event in events if event["f"] == "after_read")
-        stocks_seen = (read.get("amount") for read in reads if request.covers(read["t"]))
+        stocks_seen = (read.get("amount") for read in reads if request.may_be_active_at(read["t"]))
         lowest_stock = min((stock for stock in stocks_seen if stock is not None), default=0)
         if lowest_stock > 0:
             yield Case(
@@ -175,8 +176,8 @@ def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
 def orphan_lock(record: SaleRecord) -> Iterator[Case]:
     """Rule: no lock is left without a holder.
 
-    If such a lock stopped the sale, the verdict is `deadlock` or `undersold`; otherwise the sale
-    may be exact.
+    If such a lock blocked the buyers, the verdict is `deadlock` or `undersold` anyway. If it did
+    not, the sale may be exact.
     """
     if record.orphan_lock:
         yield Case(f"{record.orphan_lock} is still there, without a holder", prevents_exact=False)
@@ -191,7 +192,7 @@ def leaked_key(record: SaleRecord) -> Iterator[Case]:
 
 @rule("unsettled", voids_record=True)
 def unsettled(record: SaleRecord) -> Iterator[Case]:
-    """Rule: every promised order is written before the sale is judged."""
+    """Rule: every promised order is written to the database before the sale is judged."""
     if record.unsettled_promises == 0:
         return
     count = record.unsettled_promises

@@ -6,12 +6,14 @@ at all), the orders at the end decide: the purchase happened if an order has the
 The judge's verdict on one sale is not always that of the run. These functions may change it:
 
     rush/judge_rush.py               mark_incomplete_as_unknown: the rush was stopped or lost buyers
-    rush/rush.py                     _add_third_party_findings: late or changed orders of targets
+    rush/rush.py                     _add_third_party_findings: a third-party shop wrote orders too
+                                     late, or changed orders from before the rush
     rush/locust/locust_rushes.py     _write_files: a file could not be written
-    load/verdict.py                  _judge_product, _combine: sales without a buyer; the worst sale
-    faults/chaos_rush.py             judge_chaos_sale: leases that ran out on a slow machine
-    commands/rushes.py               reread_sales: orders or units that changed since
-    commands/target.py               judge_again: the same for a target
+    load/verdict.py                  _judge_product: a sale without buyers is exact if its stock is
+                                     untouched; _combine: the worst verdict on a sale is the run's
+    faults/chaos_rush.py             judge_chaos_sale: leases expired because the machine was slow
+    commands/rushes.py               reread_sales: orders or stock have changed after the verdict
+    commands/target.py               judge_again: the same in a third-party shop
 """
 
 from collections import Counter
@@ -56,7 +58,7 @@ RULES: tuple[Rule, ...] = (
     lock_rules.wrong_fence,
     lock_rules.shared_token,
     stock_rules.stale_write,
-    stock_rules.stock_that_was_not_there,
+    stock_rules.impossible_stock_seen,
     stock_rules.unit_sold_twice,
     stock_rules.sold_out_with_units_left,
     stock_rules.orphan_lock,
@@ -67,8 +69,9 @@ RULES: tuple[Rule, ...] = (
 #: The exit code of a Locust run, by verdict.
 EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown": 6, "not_run": 7}
 
-#: A sale is deadlocked if no buyer can buy for this number of ttls; a lock that expires is free
-#: after one. The time begins when the fault is healed, or with the last purchase if that is later.
+#: A sale is deadlocked if no buyer can buy for this number of ttls. A lock that expires is free
+#: after one ttl. The time begins when the fault is undone, or with the last purchase if that is
+#: later.
 DEADLOCK_AFTER_TTLS = 3
 
 #: What to do about buyers without a final answer, by their last outcome.
@@ -98,25 +101,28 @@ class Judgement(SaleRecord):
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """The names of the findings, each once."""
+        """The names of the violated rules, each once."""
         return tuple(dict.fromkeys(finding.rule for finding in self.findings))
 
     @cached_property
-    def open_outcomes(self) -> Counter[str]:
-        """Outcome that is not final -> number of buyers whose last request had this outcome.
+    def buyers_by_unfinished_outcome(self) -> Counter[str]:
+        """Outcome -> number of buyers whose last request had it, for outcomes that are not final.
 
-        Buyers who send one request only (excused_buyers) do not count.
+        Buyers who send one request only (buyers_without_retry) do not count.
         """
         return Counter(
             request.outcome
             for key, request in self.last_requests.items()
-            if request.outcome not in FINAL_OUTCOMES and key not in self.excused_buyers
+            if request.outcome not in FINAL_OUTCOMES and key not in self.buyers_without_retry
         )
 
     @property
     def never_answered(self) -> int:
-        """Number of buyers who asked and got no final answer, without the excused buyers."""
-        return self.open_outcomes.total()
+        """Number of buyers who sent requests and got no final answer.
+
+        Buyers who send one request only (buyers_without_retry) do not count.
+        """
+        return self.buyers_by_unfinished_outcome.total()
 
     @property
     def verdict(self) -> str:
@@ -146,7 +152,7 @@ class Judgement(SaleRecord):
             return "unknown", reason
         if self.undersold:
             return "undersold", ""
-        # The totals are right, but perhaps only by luck, as some findings show.
+        # The totals are right. But a finding may show that they are right by luck only.
         for finding in self.findings:
             if finding.prevents_exact:
                 return "unknown", finding.description
@@ -174,8 +180,8 @@ class Judgement(SaleRecord):
     def _is_deadlocked(self) -> bool:
         """Return whether no buyer could buy for DEADLOCK_AFTER_TTLS although stock was left.
 
-        The time counts from the end of the fault, or from the last purchase if that is later: a
-        holder may finish its purchase after the fault, and only then leave a lock forever.
+        The time begins at the end of the fault. If a purchase was made after that, the time begins
+        at the last purchase, because its holder may have left a lock that never expires.
         """
         heal_events = self._find_fault_events("heal", "ok")  # the end of the fault
         has_units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock
@@ -183,7 +189,7 @@ class Judgement(SaleRecord):
             return False
         last_progress_at = max([heal_events[-1]["t"]] + self._list_purchase_times())
         requests = [request for request in self.requests if request.last_seen_at > last_progress_at]
-        # A buyer who is answered `sold_out` was not stopped by a lock.
+        # A buyer who is answered `sold_out` was not blocked by a lock.
         if not requests or any(request.outcome == "sold_out" for request in requests):
             return False
         begin = max(last_progress_at, min(request.sent_at for request in requests))
@@ -205,7 +211,7 @@ class Judgement(SaleRecord):
     def _explain_inconclusive_sale(self) -> str:
         """Return why the sale is inconclusive; empty if it is conclusive."""
         if not self.last_requests:
-            return "no buyer asked"
+            return "no buyer sent a request"
         if reason := self._describe_unserved_buyers():
             return reason
         if not self.orders and self.initial_stock > 0:
@@ -219,7 +225,7 @@ class Judgement(SaleRecord):
             parts.append(f"{format_count(self.never_arrived, 'buyer')} never arrived")
         if self.never_asked:
             parts.append(f"{self.never_asked} never asked")
-        counts = self.open_outcomes.most_common()
+        counts = self.buyers_by_unfinished_outcome.most_common()
         if counts:
             outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts)
             parts.append(f"{self.never_answered} had no final answer ({outcomes})")
@@ -235,7 +241,7 @@ class Judgement(SaleRecord):
         """
         if outcome == "error":
             errors = [request.error for request in self.requests if request.outcome == "error"]
-            return f"the shop says: {errors[-1]}" if errors[-1] else ""
+            return f"the shop's error was: {errors[-1]}" if errors[-1] else ""
         remedies = REMEDIES if self.is_own_shop else FOREIGN_SHOP_REMEDIES
         return remedies.get(outcome, "")
 

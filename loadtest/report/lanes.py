@@ -115,8 +115,8 @@ class Timeline:
         """Return [lane, asked, start, end, fence, outcome of the release] for each hold."""
         rows = []
         for hold in self.holds:
-            # asked_at is 0 if no node recorded when the buyer asked for the lock.
-            times = (hold.asked_at or None, hold.start, hold.end)
+            # requested_at is 0 if no node recorded when the buyer requested the lock.
+            times = (hold.requested_at or None, hold.start, hold.end)
             release = hold.release_outcome if hold.is_released else "never released"
             rows.append(self.make_row(hold.attempt, times, hold.fence, release))
         return rows

@@ -40,7 +40,7 @@ class StrategyFacts(TypedDict):
     complaint: NotRequired[str]
 
 
-def why_unavailable(strategy: StrategyFacts) -> str:
+def explain_unavailability(strategy: StrategyFacts) -> str:
     """Return why a strategy is unavailable: its `missing`, or that its server is not installed."""
     not_installed = f"{strategy['needs']} is not set, and no such server is installed"
     return strategy.get("missing", not_installed)

@@ -16,7 +16,7 @@ SPARE_CONNECTIONS = 10
 #: Server -> the collation that keeps all idempotency keys apart.
 RECOMMENDED_COLLATIONS = {"MySQL": "utf8mb4_0900_bin", "MariaDB": "utf8mb4_nopad_bin"}
 #: Pairs of idempotency keys that a collation must keep apart.
-DIFFERENT_KEYS = (("key", "KEY"), ("key", "k\u00e9y"), ("key", "key "))
+SIMILAR_KEYS = (("key", "KEY"), ("key", "k\u00e9y"), ("key", "key "))
 #: Number of a connection error -> its cause and its cure, a format string for parts of the URL.
 CONNECTION_ERRORS: Mapping[int, str] = {
     1040: "the server has no connection left: SET GLOBAL max_connections = {connections}",
@@ -120,7 +120,7 @@ def _require_collation(cursor: Any, schema: str, recommended_collation: str) -> 
     if not has_tables:
         collations = [_query_value(cursor, "SELECT @@collation_database")]
     unusable_collations = [
-        collation for collation in collations if not _keeps_keys_apart(cursor, collation)
+        collation for collation in collations if not _distinguishes_keys(cursor, collation)
     ]
     if not unusable_collations:
         return
@@ -134,12 +134,12 @@ def _require_collation(cursor: Any, schema: str, recommended_collation: str) -> 
     )
 
 
-def _keeps_keys_apart(cursor: Any, collation: str) -> bool:
-    """Return whether a collation can store all idempotency keys, and distinguishes DIFFERENT_KEYS.
+def _distinguishes_keys(cursor: Any, collation: str) -> bool:
+    """Return whether a collation can store all idempotency keys, and distinguishes SIMILAR_KEYS.
 
     A character set other than utf8mb4 cannot store every key.
     """
     if not collation.startswith("utf8mb4_"):
         return False
     comparison = f"SELECT CONVERT(%s USING utf8mb4) COLLATE {collation} = %s"
-    return not any(_query_value(cursor, comparison, *pair) for pair in DIFFERENT_KEYS)
+    return not any(_query_value(cursor, comparison, *pair) for pair in SIMILAR_KEYS)

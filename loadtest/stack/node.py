@@ -39,7 +39,7 @@ def make_child_environment() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if not is_left_out(name)}
 
 
-def manage(*arguments: str, environment: Mapping[str, str], log: IO[bytes]) -> None:
+def run_manage_py(*arguments: str, environment: Mapping[str, str], log: IO[bytes]) -> None:
     """Run `manage.py` with these arguments, and write its output to the log.
 
     Raises StackError if the command fails.

@@ -19,9 +19,9 @@ from loadtest.judge.mechanism import PERMANENT_KEYS
 from loadtest.stack.client import Shop, StrategyFacts
 from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, with_parameters
 from loadtest.stack.mysql_server import require_server
-from loadtest.stack.node import ShopNode, StackError, make_child_environment, manage
+from loadtest.stack.node import ShopNode, StackError, make_child_environment, run_manage_py
 from loadtest.stack.strategies import describe_strategies
-from loadtest.stack.watch import Watched, run_while_servers_live
+from loadtest.stack.watch import WatchedServer, run_while_servers_live
 from servers import embedded, mariadb, zookeeper
 from servers.embedded import ROOT, VAR
 from servers.loopback import make_runtime_folder
@@ -117,7 +117,7 @@ class Stack:
         self.zookeeper: zookeeper.ZooKeeper | None = None
         self.mariadb: MariaDB | None = None
         self.missing: dict[str, str] = {}
-        self.watched_servers: list[Watched] = []
+        self.watched_servers: list[WatchedServer] = []
         self.nodes: list[ShopNode] = []
         self._stop_deadline = 0.0
         self._has_own_postgres = False
@@ -253,7 +253,7 @@ class Stack:
             node.start()
         if os.environ.get("DATABASE_URL"):  # a new database has its tables already
             self.progress("migrating")
-            manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
+            run_manage_py(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
         self.progress("waiting for the nodes")
         run_while_servers_live(self._wait_for_nodes, self._why_server_ended_or_disk_is_full)
         self._wait_for_zookeeper()
@@ -343,7 +343,7 @@ class Stack:
         environment = {**make_child_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
         environment |= {"DATABASE_URL": url, "SHOP_DEMO": "1"}
         self.progress("migrating")
-        manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
+        run_manage_py(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
         return url
 
     def _start_mariadb(self) -> MariaDB:
@@ -375,7 +375,7 @@ class Stack:
             new_template = f"oversold_first_{secrets.token_hex(4)}"
             environment = {**make_child_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
             environment["DATABASE_URL"] = embedded.create_database(new_template)
-            manage(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
+            run_manage_py(*MIGRATE_ARGUMENTS, environment=environment, log=self.log)
             embedded.keep_database_as(new_template, template, replaced_prefix=TEMPLATE_PREFIX)
         name = f"oversold_run_{os.getpid()}_{secrets.token_hex(4)}"
         return embedded.create_database(name, template=template)
@@ -401,7 +401,7 @@ class Stack:
         try:
             extras["REDLOCK_URLS"] = ",".join(self._start_valkey() for _ in range(REDLOCK_SERVERS))
         except NotReady as error:
-            self._note_missing("REDLOCK_URLS", error)
+            self._record_missing_servers("REDLOCK_URLS", error)
         if zookeeper.is_installed():
             self.zookeeper = zookeeper.ZooKeeper(Path(self._folder.name), log=self.log)
             embedded.kill_at_exit(self.zookeeper.start())
@@ -425,9 +425,9 @@ class Stack:
             except NotReady as error:
                 self.zookeeper.stop()
                 self.zookeeper = None
-                self._note_missing("ZOOKEEPER_HOSTS", error)
+                self._record_missing_servers("ZOOKEEPER_HOSTS", error)
 
-    def _note_missing(self, setting: str, error: NotReady) -> None:
+    def _record_missing_servers(self, setting: str, error: NotReady) -> None:
         """Record why the servers of a setting did not start, and write the details to the log."""
         self.log.write(f"{error}\n".encode())
         self.log.flush()

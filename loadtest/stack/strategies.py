@@ -87,6 +87,6 @@ def _describe_strategy(
     return cast(StrategyFacts, facts)
 
 
-def complaints_of(strategies: Sequence[StrategyFacts]) -> list[str]:
+def list_complaints(strategies: Sequence[StrategyFacts]) -> list[str]:
     """Return the complaints about the shop's listing of these strategies."""
     return [strategy["complaint"] for strategy in strategies if "complaint" in strategy]

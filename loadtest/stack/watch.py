@@ -13,10 +13,10 @@ T = TypeVar("T")
 #: Time between two checks of the servers.
 POLL_INTERVAL_SECONDS = 0.2
 #: How long to wait, after `work` has failed, for the end of a server, which may be the cause.
-END_NOTICE_SECONDS = 1.0
+SERVER_END_WAIT_SECONDS = 1.0
 
 
-class Watched(Protocol):
+class WatchedServer(Protocol):
     """A server that may end by itself."""
 
     def why_ended(self) -> str:
@@ -49,6 +49,6 @@ def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) 
     error = outcome.exception()
     names_server = isinstance(error, EmbeddedError)  # this error already says which server ended
     # The end of a server may have caused any other error, but is noticed only a moment later.
-    if error is not None and not names_server and wait_for(why_ended, END_NOTICE_SECONDS):
+    if error is not None and not names_server and wait_for(why_ended, SERVER_END_WAIT_SECONDS):
         raise StackError(why_ended()) from error
     return outcome.result()

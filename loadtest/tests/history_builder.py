@@ -160,7 +160,7 @@ class HistoryBuilder:
             events=self.build().events,
             stock_left=self.stock_left if left is None else left,
             orders=self.orders,
-            excused_buyers=frozenset(excused),
+            buyers_without_retry=frozenset(excused),
             **{"initial_stock": self.stock, "opening_stock": self.stock, "ttl": 1.0, **fields},
         )
 

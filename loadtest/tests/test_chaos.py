@@ -212,7 +212,7 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
     fields  further fields of the hold, or ones that replace the usual fields
     """
     handler = AttemptHandler(node="A", pid=1, thread=1, attempt=attempt)
-    times = {"asked_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
+    times = {"requested_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
     hold_fields = {"fence": SECOND_FENCE, "release_outcome": "expired", **times, **fields}
     return LockHold(handler, token=attempt, **hold_fields)
 
@@ -279,7 +279,7 @@ def test_evidence_names_the_node_of_the_disturbance(monkeypatch: pytest.MonkeyPa
     nodes = [SimpleNamespace(name=name) for name in "AB"]
     proxies = [SimpleNamespace(run_id="a1", dropped_bytes=0) for _ in nodes]
     proxies[RIVALS_NODE].run_id = ""  # no answer of Redis
-    monkeypatch.setattr(measure, "redis_run_id", lambda proxy: proxy.run_id)
+    monkeypatch.setattr(measure, "read_redis_run_id", lambda proxy: proxy.run_id)
     fault = PartitionFault(cast(Testbed, SimpleNamespace(nodes=nodes, redis_proxies=proxies)))
     fault.node = RIVALS_NODE
     assert fault.prove() == "Redis answers through node A's proxy, and not through node B's"
@@ -312,7 +312,7 @@ def run_disturbances(rush: ChaosRush, testbed: RecordingTestbed) -> None:
     """Run all disturbances of a rush in parallel."""
     run_in_parallel(
         rush.disturbances,
-        lambda disturbance: chaos_rush.make_disturbance(
+        lambda disturbance: chaos_rush.run_disturbance(
             cast(Testbed, testbed), rush, disturbance, Random(1)
         ),
     )
@@ -327,7 +327,7 @@ def test_disturbances_of_different_servers_overlap() -> None:
         return "all have begun"
 
     disturbances = [
-        Disturbance(f"{number}", make=wait_for_others, server_lock=threading.Lock())
+        Disturbance(f"{number}", inject=wait_for_others, server_lock=threading.Lock())
         for number in range(3)
     ]
     only_rush = ChaosRush(number=1, seed=1, disturbances=disturbances, hold_ms=0)
@@ -349,7 +349,7 @@ def test_disturbances_of_the_same_servers_run_one_by_one() -> None:
 
     server_lock = threading.Lock()
     disturbances = [
-        Disturbance(f"{number}", make=check_is_alone, server_lock=server_lock)
+        Disturbance(f"{number}", inject=check_is_alone, server_lock=server_lock)
         for number in range(3)
     ]
     only_rush = ChaosRush(number=1, seed=1, disturbances=disturbances, hold_ms=0)
@@ -368,7 +368,7 @@ def test_failed_disturbance_leaves_an_error_and_no_evidence() -> None:
         raise ZeroDivisionError("a bug")
 
     testbed = RecordingTestbed()
-    disturbances = [Disturbance("fails", make=fail)]
+    disturbances = [Disturbance("fails", inject=fail)]
     only_rush = ChaosRush(number=1, seed=1, disturbances=disturbances, hold_ms=0)
     run_disturbances(only_rush, testbed)
     assert only_rush.evidence == {}

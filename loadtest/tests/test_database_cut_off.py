@@ -70,7 +70,7 @@ class CutOffTestbed(Testbed):
             environment.pop(name, None)
         return environment | {"SHOP_DEMO_PAUSES": "", "SHOP_DB_POOL": "6"} | self.settings
 
-    def _ttl_settings(self) -> dict[str, str]:
+    def _make_ttl_settings(self) -> dict[str, str]:
         """Return no settings. The ttl is set by `settings`, or it is the shop's default."""
         return {}
 

@@ -39,14 +39,15 @@ class SlowShop:
 
     def buy(self, **_: Any) -> tuple[int, dict[str, str]]:
         with self.lock:
-            time.sleep(0.03)  # meanwhile drain() reads the clock, and must not give up
+            # Meanwhile let_remaining_buyers_buy() reads the clock, and must not give up.
+            time.sleep(0.03)
             self.now += 1.0
             is_first = next(self.answer_count) == 0
         return 200, {"outcome": "sold" if is_first else "sold_out"}
 
 
 class DrainedTrial:
-    """A trial with the attributes that drain() uses."""
+    """A trial with the attributes that let_remaining_buyers_buy() uses."""
 
     ttl = 1.0
 
@@ -66,16 +67,16 @@ class DrainedTrial:
 def test_drain_waits_for_all_answers_on_a_slow_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """drain() lets the remaining buyers buy. Each answer takes a second of the shop's clock.
+    """The remaining buyers of a trial buy, and each answer takes a second of the shop's clock.
 
-    The last answer comes later than a wait for a lock may take, but drain() waits for it.
+    The last answer comes later than a wait for a lock may take, but all answers are waited for.
     """
     shop = SlowShop()
     for module in (runner, fault_buyer):
         monkeypatch.setattr(module, "time", shop)
     trial = DrainedTrial(shop, History(tmp_path / "buyers.jsonl"))
     trial.add_buyer("victim")
-    runner.drain([cast(Trial, trial)])
+    runner.let_remaining_buyers_buy([cast(Trial, trial)])
     outcomes = [buyer.first_outcome for buyer in trial.buyers]
     units = 1
     assert outcomes == ["sold"] * units + ["sold_out"] * (BUYERS - units)
@@ -114,7 +115,7 @@ def test_run_in_parallel_limits_the_calls_that_run_at_once() -> None:
             running_count -= 1
             finished_count += 1
 
-    run_in_parallel(range(6), run, at_once=2)
+    run_in_parallel(range(6), run, max_threads=2)
     assert finished_count == 6
     assert max(running_counts) <= 2
 
@@ -126,7 +127,7 @@ def test_settings_of_a_fault_are_removed_if_the_node_fails_to_start() -> None:
     again.
     """
     node = Mock(environment={"WEB_THREADS": "8"}, start=Mock(side_effect=OSError("no memory")))
-    testbed = SimpleNamespace(nodes=[node], _ttl_settings=dict)
+    testbed = SimpleNamespace(nodes=[node], _make_ttl_settings=dict)
     with pytest.raises(OSError, match="no memory"):
         Testbed.restart(cast(Testbed, testbed), 0, DATABASE_URL="postgresql://dead")
     assert node.environment == {"WEB_THREADS": "8"}

@@ -37,7 +37,7 @@ from loadtest.judge.mechanism import MECHANISMS
 from loadtest.judge.run import Cell, Judged, Run
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.stack.stack import ROOT
-from loadtest.stack.strategies import complaints_of
+from loadtest.stack.strategies import list_complaints
 
 # Each text is the content of a sitecustomize.py. A node runs this file at its start if the file's
 # folder is in PYTHONPATH. The modules of the shop can be imported, and changed, only after
@@ -306,7 +306,7 @@ def test_table_of_verdicts_agrees_with_the_shop(testbed: Testbed) -> None:
     """
     strategies = testbed.shop().strategies()
     assert [strategy["name"] for strategy in strategies] == list(EXPECTED)
-    assert complaints_of(testbed.strategies()) == []
+    assert list_complaints(testbed.strategies()) == []
     assert set(MECHANISMS) == set(EXPECTED)
     assert set(VICTIM_POINTS) <= set(EXPECTED)
     for strategy in strategies:
@@ -376,7 +376,7 @@ def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
     fail_every_other_call(monkeypatch, Trial, "find_lock_keys", redis.ConnectionError("refused"))
     fail_every_other_call(monkeypatch, Shop, "wait_for_settled_sale", shop_error)
     fail_every_other_call(monkeypatch, Shop, "orders", shop_error)
-    harmless = chaos_rush.Disturbance("harmless", make=lambda testbed, rng: "the evidence")
+    harmless = chaos_rush.Disturbance("harmless", inject=lambda testbed, rng: "the evidence")
     rush = chaos_rush.ChaosRush(number=1, seed=5, disturbances=[harmless], hold_ms=0)
     chaos_rush.run_chaos_rush(testbed, rush, testbed.strategies(("redis",)))
     (cell,) = rush.cells

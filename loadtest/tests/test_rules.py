@@ -166,7 +166,7 @@ def test_second_answer_to_one_request_is_found() -> None:
     sale.answer(60, "rival-2", "sold", 99)
     judgement = sale.judge()
     assert (judgement.verdict, judgement.violations) == ("unknown", ("wrong_answer",))
-    assert judgement.why == "rival-2 was answered sold, and had no open request"
+    assert judgement.why == "rival-2 was answered sold, but had no open request"
 
 
 def test_answer_error_may_have_the_type_info() -> None:
@@ -297,7 +297,7 @@ def judge_two_holders(first_holder: str, *, robbed: str) -> Judgement:
     sale.acquire(103, 105, "rival-2", fence=6)
     sale.release(110, first_holder, "expired")
     sale.release(130, "rival-2")
-    return sale.judge(robbed_buyers=frozenset({robbed}))
+    return sale.judge(buyers_hit_by_fault=frozenset({robbed}))
 
 
 def test_two_holders_are_allowed_if_a_fault_took_the_lock_from_one() -> None:
@@ -322,7 +322,7 @@ def judge_late_release(outcome: str, robbed: frozenset[str] | None) -> Judgement
     rush.change_node_events("release", 0, t=released_ns)
     rush.change_node_events("released", 0, t=released_ns, outcome=outcome)
     rush.change_sold_answers("buyer-0", t=released_ns + 3_000_000, released=outcome)
-    return rush.judge(undisturbed=False, robbed_buyers=robbed)
+    return rush.judge(undisturbed=False, buyers_hit_by_fault=robbed)
 
 
 def test_release_that_succeeds_after_another_grant_is_found() -> None:
@@ -338,6 +338,6 @@ def test_release_that_succeeds_after_another_grant_is_found() -> None:
 def test_late_release_may_succeed_if_two_servers_grant_the_lock() -> None:
     """After a split brain two servers may each have granted the lock, so both releases are right.
 
-    Then `robbed_buyers` is None: the fault may have taken the lock from any buyer.
+    Then `buyers_hit_by_fault` is None: the fault may have taken the lock from any buyer.
     """
     assert judge_late_release("released", None).verdict == "exact"

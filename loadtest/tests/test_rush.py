@@ -176,7 +176,7 @@ def test_sale_is_judged_by_the_requested_stock() -> None:
     rush.plan = replace(rush.plan, stock=3)
     run = rush.judge()
     assert (run["initial_stock"], run["violations"]) == (3, ["wrong_stock", "lost_update"])
-    assert run["why"] == "the sale opened with 2 units, and 3 were asked for"
+    assert run["why"] == "the sale opened with 2 units, and 3 were requested"
 
 
 # --- a rush that another process judges -----------------------------------------------------------

@@ -22,7 +22,7 @@ from loadtest.faults.testbed import Testbed
 from loadtest.judge.run import Run
 from loadtest.stack.client import Shop
 from loadtest.stack.stack import StackError
-from loadtest.stack.strategies import complaints_of, describe_strategies
+from loadtest.stack.strategies import describe_strategies, list_complaints
 
 #: The environment variables of nodes that have all servers except ZooKeeper.
 ENVIRONMENT = {"REDLOCK_URLS": "redis://127.0.0.1:1"}
@@ -60,7 +60,7 @@ def test_traits_have_a_row_for_every_strategy() -> None:
 def test_listing_without_errors_has_no_complaint() -> None:
     """The shop lists all strategies, each with the properties in expected.py."""
     strategies = describe_listed(*EXPECTED, listing=make_shop_listing(*EXPECTED))
-    assert complaints_of(strategies) == []
+    assert list_complaints(strategies) == []
     unavailable = [strategy["name"] for strategy in strategies if not strategy["available"]]
     assert unavailable == ["zookeeper"]
 
@@ -142,7 +142,7 @@ def test_wrong_listing_is_found_under_a_fault(
         return entries
 
     names = ("token", "redis", "row-lock", "conditional")
-    assert complaints_of(testbed.strategies(names)) == []
+    assert list_complaints(testbed.strategies(names)) == []
     monkeypatch.setattr(Shop, "strategies", list_wrongly)
     strategies = testbed.strategies(names)
     cells = {cell["lock"]: cell for cell in run_fault(SlowFault(testbed), strategies)}

@@ -410,7 +410,7 @@ def test_buyer_without_a_clear_answer_may_have_an_order(orders: Any) -> None:
         run = rush_and_judge(StubTarget(orders, stock_left=0), answers)
         assert (run["verdict"], run["violations"], run["orders"]) == ("unknown", [], 4)
         assert run["outcomes"][outcome] == 1
-    assert run["why"] == "1 had no final answer (1 error); the shop says: no such page"
+    assert run["why"] == "1 had no final answer (1 error); the shop's error was: no such page"
 
 
 @pytest.mark.parametrize("opening_stock", [3, 40])

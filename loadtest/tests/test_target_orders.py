@@ -93,7 +93,7 @@ def test_finding_has_the_order_numbers_of_the_shop() -> None:
     )
     assert run["findings"] == ["rush/buyer-3 was answered with order no-4; it has order other"]
     run = rush_and_judge(StubTarget(STOCK, stock_left=0), 3 * SOLD + 3 * SOLD_OUT)
-    assert run["findings"] == ["order 4 of 4 names no buyer, and no answer is about it"]
+    assert run["findings"] == ["order 4 of 4 names no buyer, and no answer has its number"]
 
 
 # --- orders from before the rush ------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_order_number_shared_by_two_buyers_is_a_violation() -> None:
     run = rush_and_judge(StubTarget(orders, stock_left=0), 4 * SOLD + 2 * SOLD_OUT)
     assert (run["verdict"], run["violations"]) == ("unknown", ["double_number"])
     assert run["why"].startswith("order no-3 belongs to rush/buyer-2 and rush/buyer-3; if ")
-    assert run["why"].endswith("let orders() name the primary key")
+    assert run["why"].endswith("let orders() return the primary key")
 
 
 def test_equal_numbers_of_two_buyers_are_two_orders() -> None:

@@ -74,8 +74,8 @@ _original_fire_shutdown = ShutdownFault.fire
 _original_fire_pause = PauseFault.fire
 _original_fire_stall = StallFault.fire
 _original_prove_slow_write = SlowWriteFault.prove
-_original_pids = Testbed.pids
-_original_send = Trial.send
+_original_list_pids = Testbed.list_pids
+_original_start_buyer = Trial.start_buyer
 _original_switch = Proxy.switch
 _original_match_rules = Connection._match_rules
 
@@ -132,22 +132,22 @@ def interrupt_pause(fault: PauseFault) -> None:
 
 def kill_master_only(fault: CrashFault) -> None:
     """Replace CrashFault.fire(): kill the master process of gunicorn, and not its workers."""
-    process = fault.testbed.gunicorn_master_of(VICTIMS_NODE)
+    process = fault.testbed.get_gunicorn_master(VICTIMS_NODE)
     process.kill()
     process.wait()
 
 
 def signal_master_only(testbed: Testbed, node: int, signum: signal.Signals) -> None:
     """Replace Testbed.send_signal(): send a signal to gunicorn's master, and not to its workers."""
-    os.kill(testbed.pids(node)[0], signum)
+    os.kill(testbed.list_pids(node)[0], signum)
 
 
 def list_master_pid_only(testbed: Testbed, node: int) -> list[int]:
-    """Replace Testbed.pids(): return the master's pid only.
+    """Replace Testbed.list_pids(): return the master's pid only.
 
     Then fire() signals no worker, and prove() looks at no worker.
     """
-    return _original_pids(testbed, node)[:1]
+    return _original_list_pids(testbed, node)[:1]
 
 
 def set_long_ttl(testbed: Testbed, seconds: float) -> None:
@@ -186,13 +186,13 @@ def cut_off_both_nodes(fault: PartitionFault) -> None:
 def send_cut_off_buyer_to_node_b(
     trial: Trial, buyer: FaultBuyer, node: int = RIVALS_NODE
 ) -> FaultBuyer:
-    """Replace Trial.send(): send the buyer who should be cut off from Redis to node B instead.
+    """Replace Trial.start_buyer(): start the buyer who should be cut off from Redis on node B.
 
     Only node A is cut off, so this buyer can buy. All other buyers are sent to `node`.
     """
     if buyer.attempt.endswith("cut-off"):
         node = RIVALS_NODE
-    return _original_send(trial, buyer, node)
+    return _original_start_buyer(trial, buyer, node)
 
 
 def record_redis_pid_only(fault: StallFault) -> None:
@@ -212,7 +212,7 @@ def disconnect_node_and_stop_redis(fault: StallFault) -> None:
 
 def record_node_a_only(fault: ShutdownFault) -> None:
     """Replace ShutdownFault.fire(): record the process that prove() checks, but send no SIGTERM."""
-    fault.process = fault.testbed.gunicorn_master_of(VICTIMS_NODE)
+    fault.process = fault.testbed.get_gunicorn_master(VICTIMS_NODE)
 
 
 def make_switch_from_third_call() -> Callable[[Proxy, Any], None]:
@@ -281,7 +281,11 @@ WEAKENED_FAULTS = [
     WeakenedFault("partition partition-db", "no black hole", Proxy, "black_hole", do_nothing),
     WeakenedFault("partition", "both nodes cut off", PartitionFault, "fire", cut_off_both_nodes),
     WeakenedFault(
-        "partition", "cut-off buyer sent to node B", Trial, "send", send_cut_off_buyer_to_node_b
+        "partition",
+        "cut-off buyer sent to node B",
+        Trial,
+        "start_buyer",
+        send_cut_off_buyer_to_node_b,
     ),
     WeakenedFault("slow-write", "no delay", Proxy, "delay", do_nothing),
     WeakenedFault(
@@ -322,9 +326,14 @@ WEAKENED_FAULTS = [
     WeakenedFault(
         "stall", "node A disconnected before", StallFault, "fire", disconnect_node_and_stop_redis
     ),
-    # EvictionFault.fire() calls record_state_before(), and then evicts keys. Here it only records.
+    # EvictionFault.fire() calls record_locks_and_evictions(), and then evicts keys. Here it only
+    # records.
     WeakenedFault(
-        "eviction", "nothing evicted", EvictionFault, "fire", EvictionFault.record_state_before
+        "eviction",
+        "nothing evicted",
+        EvictionFault,
+        "fire",
+        EvictionFault.record_locks_and_evictions,
     ),
     # The fault's query ends connections. This one returns the same columns, and ends none.
     WeakenedFault("db-kill", "no kill", db_kill, "END_BACKENDS_SQL", "SELECT 1, true WHERE false"),

@@ -1,6 +1,7 @@
 """`busy`: an endless script keeps Redis busy.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 import threading
@@ -12,33 +13,36 @@ from loadtest.faults.testbed import ANSWER_TIMEOUT_SECONDS, wait_for
 from loadtest.faults.trial import Trial
 
 ENDLESS_SCRIPT = "while true do end"
-KILL_SCRIPT = ("SCRIPT", "KILL")
+#: An endless script that writes a key first. Redis refuses to end such a script by SCRIPT KILL.
 WRITING_ENDLESS_SCRIPT = "redis.call('set', KEYS[1], 1) while true do end"
+#: The command that ends the running script.
+KILL_SCRIPT = ("SCRIPT", "KILL")
 #: Redis answers BUSY once a script has run for this long.
 BUSY_THRESHOLD_MS = "50"
-#: Redis's own setting of this threshold.
+#: The default of this setting in Redis (busy-reply-threshold).
 DEFAULT_THRESHOLD_MS = "5000"
-#: How long the second script runs at least. Less than a ttl, so that the victims keep their locks.
+#: Minimum time for which the second script runs. It is less than a ttl, so that no victim's lock
+#: expires.
 BUSY_SECONDS = 0.4
 
 
 class BusyFault(Fault):
     """An endless script keeps Redis busy, before and while the victims hold their locks.
 
-    The first script runs before the victims come. It has written, so SCRIPT KILL answers UNKILLABLE
-    and only SHUTDOWN NOSAVE ends it. The second script runs while the victims hold their locks, and
-    SCRIPT KILL ends it.
+    The first script runs before the victims start. It writes a key, so SCRIPT KILL answers
+    UNKILLABLE, and only SHUTDOWN NOSAVE ends it. The second script runs while the victims hold
+    their locks. It writes nothing, so SCRIPT KILL ends it.
     """
 
     name = "busy"
     title = "an endless script; SCRIPT KILL, SHUTDOWN NOSAVE"
 
     def arm(self) -> None:
-        """Run an endless script that has written, and check that a buyer of each trial is refused.
+        """Run the first script, and check that a buyer of each trial is refused meanwhile.
 
-        Redis refuses SCRIPT KILL for such a script. So end it by SHUTDOWN, and start Redis again.
+        Redis refuses SCRIPT KILL for this script. So end it by SHUTDOWN, and start Redis again.
         """
-        self.trials_with_answered_rival: list[Trial] = []
+        self.trials_with_answered_rival: list[Trial] = []  # run_buyers() adds them
         self._start_script(WRITING_ENDLESS_SCRIPT)
         for trial in self.trials:
             self.expect_outcome(trial, "unkillable", "unavailable")
@@ -51,13 +55,16 @@ class BusyFault(Fault):
         self.testbed.restart_empty(self.testbed.main_redis)
 
     def fire(self) -> None:
+        """Start the second script. act_while_buyers_run() ends it."""
         self._start_script(ENDLESS_SCRIPT)
 
     def prove(self) -> str:
+        """Prove that Redis still answers BUSY."""
         self.require(self.is_in_effect(), "Redis is not busy any more")
         return "Redis answers BUSY, before the buyers ask and after"
 
     def describe_observations(self) -> str:
+        """Return how Redis refused to end the first script."""
         return f"to SCRIPT KILL of the first script: {self.kill_reply}"
 
     def run_buyers(self, trial: Trial) -> None:
@@ -70,7 +77,7 @@ class BusyFault(Fault):
         self.trials_with_answered_rival.append(trial)
 
     def act_while_buyers_run(self) -> None:
-        """End the script that fire() has started, by SCRIPT KILL, once every rival is answered."""
+        """Wait until every rival is answered, and end the second script by SCRIPT KILL."""
         time.sleep(BUSY_SECONDS)
         wait_for(
             lambda: len(self.trials_with_answered_rival) == len(self.trials), ANSWER_TIMEOUT_SECONDS
@@ -80,6 +87,7 @@ class BusyFault(Fault):
         self.script_thread.join(timeout=5)
 
     def is_in_effect(self) -> bool:
+        """Return whether Redis answers BUSY."""
         return "BUSY" in self.try_redis_command("GET", "x", timeout=1)
 
     def _start_script(self, script: str) -> None:

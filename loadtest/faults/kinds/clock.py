@@ -1,6 +1,7 @@
 """`clock`: the clock of the rivals' node is ahead.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 import os
@@ -13,7 +14,8 @@ from loadtest.faults.testbed import RIVALS_NODE, TTL_SECONDS
 CLOCK_AHEAD_SECONDS = 60.0
 #: Tolerance for the Date header of an answer, which has whole seconds, and for a slow answer.
 DATE_TOLERANCE_SECONDS = 3.0
-#: The sitecustomize.py of node B: a Python with its folder in PYTHONPATH runs it at the start.
+#: The sitecustomize.py of node B, which sets its clock ahead. Python runs a module of this name at
+#: its start if the module's folder is in PYTHONPATH.
 WRONG_CLOCK = f"""\
 import time
 _time, _time_ns = time.time, time.time_ns
@@ -26,8 +28,8 @@ class ClockFault(Fault):
     """Node B's clock is a minute ahead of node A's.
 
     time.time() and time.time_ns() return the wrong time to all code of node B, not only to the
-    locks that are known to read a clock. If the victim's clock were ahead instead, the victim would
-    only keep its lock for longer.
+    locks that are known to read a clock. So a rival on node B may take the victim's lock for
+    expired. If the clock of node A were ahead instead, the victim would keep its lock for longer.
     """
 
     name = "clock"
@@ -36,10 +38,7 @@ class ClockFault(Fault):
     rival_timeout_seconds = TTL_SECONDS * 0.6
 
     def arm(self) -> None:
-        """Restart node B with the wrong clock.
-
-        Python runs a sitecustomize.py that it finds in PYTHONPATH when it starts.
-        """
+        """Restart node B with the wrong clock."""
         folder = self.testbed.folder / "wrong-clock"
         folder.mkdir(exist_ok=True)
         (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
@@ -49,10 +48,11 @@ class ClockFault(Fault):
         self.testbed.restart(RIVALS_NODE, PYTHONPATH=new_python_path)
 
     def prove(self) -> str:
+        """Prove that the clock of node B is ahead, and that of node A is right."""
         for node, expected_seconds in zip(
             self.testbed.nodes, (0.0, CLOCK_AHEAD_SECONDS), strict=True
         ):
-            seconds_ahead = measure.clock_seconds_ahead(node.url)
+            seconds_ahead = measure.read_clock_lead_seconds(node.url)
             self.require(
                 abs(seconds_ahead - expected_seconds) < DATE_TOLERANCE_SECONDS,
                 f"the clock of node {node.name} is {seconds_ahead:.0f} s ahead, "

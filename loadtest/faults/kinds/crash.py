@@ -1,6 +1,7 @@
 """`crash`: every process of the holder's node is killed.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 from functools import partial
@@ -27,25 +28,27 @@ class CrashFault(NodeEndFault):
     title = "SIGKILL of the holder's node"
     measures_recovery = True
 
-    def enter(self, trial: Trial) -> None:
-        """Send the victim, then two rivals, who still wait for its lock when the fault fires.
+    def start_first_buyers(self, trial: Trial) -> None:
+        """Start the victim, then two rivals, who wait for its lock until the node is killed.
 
-        Under a strategy whose waiters take an expired lock over, run_buyers() sends the rivals.
+        If waiters can take over an expired lock under the strategy, run_buyers() starts the rivals
+        instead.
         """
-        super().enter(trial)
+        super().start_first_buyers(trial)
         if not trial.strategy["takes_over"]:
-            _send_rivals(trial, stop_at="")
+            _start_two_rivals(trial, stop_at="")
 
     def fire(self) -> None:
         """Kill node A. heal() will restart it."""
         self.healing.callback(self.testbed.restart, self.node)
-        self.process_count = len(self.testbed.pids(self.node))
+        self.process_count = len(self.testbed.list_pids(self.node))
         self.testbed.nodes[self.node].kill()
 
     def prove(self) -> str:
         """Prove that every process of the node has ended, including each victim's process.
 
-        A victim's process is known from the history: the list of the node's pids may lack it.
+        The pid of a victim's process is taken from the recorded events: the list of the node's pids
+        may lack it.
         """
         self.require_no_process_left(seconds=3.0)
         for trial in self.trials:
@@ -61,18 +64,18 @@ class CrashFault(NodeEndFault):
     def run_buyers(self, trial: Trial) -> None:
         """Wait until a rival has bought, or until the rivals' timeout.
 
-        Some strategies let a waiter take over an expired lock. Under these, two rivals are sent
-        now. Both read that the lock has expired. Then the first takes it over, and then the second.
-        Only after that do they buy.
+        If waiters can take over an expired lock under the strategy, two rivals are started first.
+        Both read that the lock has expired. Then the first rival takes the lock over and stops, and
+        the second rival tries the same. After that both buy.
         """
         rivals = trial.rivals
         has_stopped_at = self.testbed.has_stopped_at
         if not trial.strategy["takes_over"]:
             wait_for(lambda: any(rival.sold_at for rival in rivals), self.rival_timeout_seconds)
             return
-        # They are sent after the crash: a rival that was stopped for longer than a ttl would write
-        # an expiry time that has already passed.
-        _send_rivals(trial, stop_at=f"{TAKEOVER_POINT},after_read")
+        # The rivals are started after the crash. If they were stopped for longer than a ttl, they
+        # would write an expiry time that has already passed.
+        _start_two_rivals(trial, stop_at=f"{TAKEOVER_POINT},after_read")
         self.require_soon(
             lambda: all(has_stopped_at(rival, TAKEOVER_POINT) for rival in rivals),
             f"{trial.strategy_name}: not every rival has read that the lock has expired",
@@ -85,10 +88,10 @@ class CrashFault(NodeEndFault):
         trial.resume_rivals()
 
 
-def _send_rivals(trial: Trial, *, stop_at: str) -> None:
+def _start_two_rivals(trial: Trial, *, stop_at: str) -> None:
     """Start two rivals without waiting for them.
 
-    stop_at  the points at which they stop, comma-separated; may be empty
+    stop_at  the points of the purchase at which the rivals stop, comma-separated; empty: nowhere
     """
     for name in ("rival-1", "rival-2"):
-        trial.send_rival(name, timeout_seconds=0, stop_at=stop_at)
+        trial.start_rival(name, timeout_seconds=0, stop_at=stop_at)

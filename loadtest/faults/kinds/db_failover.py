@@ -1,6 +1,7 @@
 """`db-failover`, `db-failover@sync`: PostgreSQL is killed and its replica is promoted.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 from urllib.parse import urlsplit
@@ -14,9 +15,9 @@ from servers import embedded
 from servers.postgres_copy import PostgresCopy
 from servers.proxy.proxy import Proxy
 
-#: The replica's name: of its folder, and of its connection to the master.
+#: The name of the replica's folder, and of its connection to the master (application_name).
 REPLICA = "replica"
-#: The name of a last buyer; the key of its order ends with it.
+#: The name of the buyer in each trial whose order is lost. The key of this order ends with it.
 LAST_BUYER = "late"
 #: Connections of node B, because the last buyer of every strategy may occupy one.
 NODE_B_POOL_SIZE = "30"
@@ -25,19 +26,19 @@ NODE_B_POOL_SIZE = "30"
 class DbFailoverFault(Fault):
     """The database's server is killed, and a replica that lacks the last orders is promoted.
 
-    Node B is moved to a copy of the database, a master with a replica. A proxy between these drops
-    all replication. In each trial a last buyer buys and is answered. Then the master is killed and
-    the replica is promoted without these last orders. No lock and no strategy can detect their
-    loss. Redis keeps its data.
+    Node B is moved to a copy of the database: a master with a replica. A proxy between master and
+    replica begins to drop all replication. Then, in each trial, a last buyer buys and is answered.
+    The master is killed, and the replica is promoted without the orders of these last buyers. No
+    lock and no strategy can detect the loss of the orders. Redis keeps its data.
     """
 
     name = "db-failover"
     title = "PostgreSQL is killed, its asynchronous replica lags and is promoted"
-    point = ""
+    victim_stop_point = ""
     #: The outcome of a last buyer's first request.
-    expected_answer = "sold"
+    expected_outcome = "sold"
     #: The end of the evidence, with the number of last orders.
-    evidence_ending = ", and lacks the {} orders that were acknowledged last"
+    last_orders_evidence = ", and lacks the {} orders that were acknowledged last"
 
     def arm(self) -> None:
         """Copy the database to a master with a replica, and move node B to the master."""
@@ -54,8 +55,8 @@ class DbFailoverFault(Fault):
         url = f"postgresql://postgres@{self.node_b_proxy.address}/{self.database_name}"
         self.cleanup.callback(self.testbed.restart, RIVALS_NODE)
         self.testbed.restart(RIVALS_NODE, DATABASE_URL=url, SHOP_DB_POOL=NODE_B_POOL_SIZE)
-        # Node A's consumer would write promised orders to the original database, and not to the
-        # copy from which the sales are judged.
+        # Node A still uses the original database. Its order consumer would write promised orders
+        # there, and not to the copy from which the sales are judged.
         self.testbed.nodes[VICTIMS_NODE].kill_order_consumer()
 
     def _start_copy(self, name: str, *, source: str, as_replica: bool = False) -> PostgresCopy:
@@ -64,7 +65,7 @@ class DbFailoverFault(Fault):
         source      the connection string of the PostgreSQL that is copied
         as_replica  whether the copy goes on replicating from that PostgreSQL
         """
-        # Each fault has a folder of its own, which holds no copy of an earlier fault.
+        # An earlier fault may have left its copies in its own folder.
         folder = self.testbed.folder / self.unique_id
         folder.mkdir(exist_ok=True)
         server = PostgresCopy(
@@ -80,21 +81,23 @@ class DbFailoverFault(Fault):
         self.replica.wait_until_caught_up_with(self.master)
         self.replication_proxy.black_hole()
         for trial in self.trials:
-            trial.send(trial.add_buyer(LAST_BUYER))
+            trial.start_buyer(trial.add_buyer(LAST_BUYER))
         message = "not every last buyer has sent its COMMIT"
-        self.require_soon(lambda: self._count_orders_to_lose() >= len(self.trials), message)
+        self.require_soon(
+            lambda: self._count_orders_about_to_be_lost() >= len(self.trials), message
+        )
         self.dropped_bytes = self.replication_proxy.dropped_bytes
         self.master.kill()
         self.replica.promote()
-        # Count before node B uses the replica: there node B's consumer will write the promised
-        # orders again.
+        # Count before node B uses the replica. After that, node B's order consumer writes promised
+        # orders to the replica, too.
         self.last_orders_on_replica = self._count_last_orders(self.replica)
         self.node_b_proxy.switch(self.replica.socket)
 
-    def _count_orders_to_lose(self) -> int:
-        """Return how many last buyers are answered `sold` and have their order on the master.
+    def _count_orders_about_to_be_lost(self) -> int:
+        """Return the number of last buyers' orders that are answered `sold` and on the master.
 
-        A promised order is committed a moment after the answer, so both are counted.
+        Both conditions are needed: a promised order is committed only after the answer.
         """
         answered_count = sum(trial.buyers[-1].first_outcome == "sold" for trial in self.trials)
         return min(answered_count, self._count_last_orders(self.master))
@@ -108,6 +111,7 @@ class DbFailoverFault(Fault):
         return int(server.run_sql(statement, self.database_name)[0][0])
 
     def prove(self) -> str:
+        """Prove that the replica was promoted without the orders of the last buyers."""
         count = len(self.trials)
         self.require(self.dropped_bytes, "the proxy dropped no byte of replication")
         is_in_recovery = self.replica.run_sql("SELECT pg_is_in_recovery()")[0][0]
@@ -116,7 +120,7 @@ class DbFailoverFault(Fault):
             not self.last_orders_on_replica,
             f"the replica has {self.last_orders_on_replica} of the {count} last orders",
         )
-        lost_orders_clause = self.evidence_ending.format(count)
+        lost_orders_clause = self.last_orders_evidence.format(count)
         return (
             f"{self.dropped_bytes} bytes of replication never arrived; the replica is no longer in "
             f"recovery{lost_orders_clause}"
@@ -129,23 +133,25 @@ class DbFailoverFault(Fault):
         """
         last_buyer = trial.buyers[-1]
         wait_for(lambda: last_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
-        expected_answers = {self.expected_answer}
+        expected_outcomes = {self.expected_outcome}
         if trial.strategy["deferred"]:
-            expected_answers.add("sold")  # a promise is answered before its order is committed
-        if last_buyer.first_outcome not in expected_answers:
+            # The buyer is answered when its order is promised, before the order is committed.
+            expected_outcomes.add("sold")
+        if last_buyer.first_outcome not in expected_outcomes:
             trial.mark_inconclusive(f"the last buyer was answered {last_buyer.first_outcome}")
 
 
 class DbFailoverSyncFault(DbFailoverFault):
-    """`db-failover` with a synchronous replica: a commit must reach it to be acknowledged.
+    """`db-failover` with a synchronous replica: a commit ends only when the replica has it.
 
-    The last buyers wait for that acknowledgement, are cut off, and ask again with their keys.
+    The proxy drops the replication, so the commits of the last buyers do not end. When the master
+    is killed, these buyers get no answer, and send their requests again with the same keys.
     """
 
     name = "db-failover@sync"
     title = "the same, and the replica is synchronous"
-    expected_answer = "unknown"
-    evidence_ending = "; {} commits waited for it when the server was killed"
+    expected_outcome = "unknown"
+    last_orders_evidence = "; {} commits waited for it when the server was killed"
 
     def arm(self) -> None:
         """Copy the database as `db-failover` does, and make the replica synchronous."""
@@ -156,10 +162,10 @@ class DbFailoverSyncFault(DbFailoverFault):
         message = "the replica is not synchronous"
         self.require_soon(lambda: self.master.run_sql(sync_state_sql) == [("sync",)], message)
 
-    def _count_orders_to_lose(self) -> int:
-        """Return how many commits on the master wait for the replica to confirm them.
+    def _count_orders_about_to_be_lost(self) -> int:
+        """Return the number of commits on the master that wait for the replica's confirmation.
 
-        These are the last buyers' commits. They never reach the replica.
+        These are the commits of the last buyers, which never reach the replica.
         """
         statement = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
         return int(self.master.run_sql(statement)[0][0])

@@ -1,6 +1,7 @@
 """`failover`, `failover@sentinel`: a replica without the lock becomes the master.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 import signal
@@ -19,10 +20,10 @@ PROMOTION_TIMEOUT_SECONDS = 20.0
 class FailoverFault(LostLockFault):
     """A replica without the victim's lock becomes the master.
 
-    Before the victim acquires its lock, a black hole begins to swallow all replication. While the
-    victim has the lock, the master is killed, the replica is promoted by a command, and both nodes
-    are sent to the replica. Without the black hole nothing would be lost, because on loopback the
-    replica has the bytes at once.
+    Before the victim acquires its lock, a proxy begins to drop all replication. While the victim
+    has the lock, the master is killed, the replica is promoted by a command, and the proxies of
+    both nodes are switched to the replica. If no replication were dropped, nothing would be lost:
+    on one machine the replica receives each write at once.
     """
 
     name = "failover"
@@ -39,7 +40,7 @@ class FailoverFault(LostLockFault):
 
         The replica reaches the main Redis through a proxy, `master_proxy`.
         """
-        master = self.testbed.address(self.testbed.main_redis)
+        master = self.testbed.get_address(self.testbed.main_redis)
         self.master_proxy = self.cleanup.enter_context(Proxy(master))
         host, port = self.master_proxy.address.split(":")
         self.replica = embedded.Valkey(self.testbed.folder, replica_of=(host, int(port)))
@@ -53,14 +54,16 @@ class FailoverFault(LostLockFault):
         self.require_soon(has_synced, "the replica does not catch up")
 
     def fire(self) -> None:
+        """Kill the master, promote the replica, and lead both nodes to it."""
         self.record_held_locks()
         self.testbed.main_redis.stop(signal.SIGKILL)
         self.replica.promote()
         for proxy in self.testbed.redis_proxies:
-            proxy.switch(self.testbed.address(self.replica))
+            proxy.switch(self.testbed.get_address(self.replica))
         self.testbed.replace_main_redis(self.replica)
 
     def prove(self) -> str:
+        """Prove that both nodes use the promoted replica, and that it has no victim's lock."""
         role = self.run_redis_command("INFO", "replication")["role"]
         self.require(role == "master", f"the replica is still a {role}")
         self.require_no_lock_left()
@@ -69,10 +72,10 @@ class FailoverFault(LostLockFault):
 
     def _require_new_master(self) -> None:
         """Raise NotFired unless both nodes reach the new master."""
-        run_id_of_master = measure.redis_run_id(self.testbed.main_redis, timeout=5.0)
+        run_id_of_master = measure.read_redis_run_id(self.testbed.main_redis, timeout=5.0)
         for proxy in self.testbed.redis_proxies:
             self.require(
-                measure.redis_run_id(proxy) == run_id_of_master,
+                measure.read_redis_run_id(proxy) == run_id_of_master,
                 "a node was not sent to the new master",
             )
 
@@ -89,8 +92,10 @@ class FailoverSentinelFault(FailoverFault):
     rival_timeout_seconds = 1.0  # node B first asks the Sentinels for the new master
 
     def arm(self) -> None:
+        """Start a replica and Sentinels, restart the nodes with them, and drop all replication."""
         testbed = self.testbed
-        # The nodes use the Sentinels until the sales are judged; clean_up() restarts them without.
+        # The nodes use the Sentinels until the sales are judged. Then clean_up() restarts the nodes
+        # with their usual settings.
         for node in (VICTIMS_NODE, RIVALS_NODE):
             self.cleanup.callback(testbed.restart, node)
         self._start_replica()
@@ -105,11 +110,12 @@ class FailoverSentinelFault(FailoverFault):
         self.master_proxy.black_hole_replication()
 
     def fire(self) -> None:
+        """Kill the master, and wait until the Sentinels have promoted the replica."""
         self.record_held_locks()
         self.testbed.main_redis.stop(signal.SIGKILL)
         # The Sentinels reach the master through this proxy, so it must refuse connections, too.
         self.master_proxy.refuse()
-        replica_address = self.testbed.address(self.replica)
+        replica_address = self.testbed.get_address(self.replica)
         message = "the Sentinels do not promote the replica"
         self.require_soon(
             lambda: self.sentinels.find_master() == replica_address,
@@ -117,8 +123,8 @@ class FailoverSentinelFault(FailoverFault):
             PROMOTION_TIMEOUT_SECONDS,
         )
         self.testbed.replace_main_redis(self.replica)
-        # clean_up() restarts the nodes without the Sentinels. From then on the nodes use these
-        # proxies, and must reach the new master through them.
+        # clean_up() restarts the nodes without the Sentinels. From then on the nodes reach Redis
+        # through these proxies, which must lead to the new master.
         for proxy in self.testbed.redis_proxies:
             self.cleanup.callback(proxy.switch, replica_address)
 

@@ -1,6 +1,7 @@
 """`late-release`: the holder releases its lock after the ttl.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 from loadtest.faults.fault import Fault
@@ -10,13 +11,14 @@ from loadtest.faults.trial import Trial
 class LateReleaseFault(Fault):
     """The victim is stopped between its COMMIT and its release until the ttl is over.
 
-    A first rival waits for the lock, and gets it when the victim's ttl is over. When the victim
-    then releases, a second rival must not get the lock as well.
+    A first rival waits for the lock, and gets it when the victim's ttl is over. Then the victim
+    calls its release. This must not delete the first rival's lock, so a second rival must not get
+    the lock.
     """
 
     name = "late-release"
     title = "the release comes after the ttl"
-    point = "after_commit"
+    victim_stop_point = "after_commit"
 
     def prove(self) -> str:
         """Prove that each victim has committed its order.
@@ -31,14 +33,14 @@ class LateReleaseFault(Fault):
         return "every victim's order is committed, and its lock not released"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Resume the victim while the first rival has the lock, then send the second rival.
+        """Resume the victim while the first rival has the lock, then start the second rival.
 
-        Each rival stops once it has the lock. Under a sound lock the second rival does not get it,
-        and `timeout_seconds` ends the wait.
+        Each rival stops when it has the lock and has read the stock. If the lock is sound, the
+        second rival does not get it, and the wait ends after `timeout_seconds`.
         """
-        trial.send_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
+        trial.start_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
         trial.wait_until_ttl_is_over()
-        # These timeouts are short: all must happen before the first rival's lock expires.
+        # The timeouts are short, because the first rival's lock must not expire meanwhile.
         trial.resume_victim(timeout_seconds=0.3)
-        trial.send_rival("rival-2", timeout_seconds=0.3)
+        trial.start_rival("rival-2", timeout_seconds=0.3)
         trial.resume_rivals()

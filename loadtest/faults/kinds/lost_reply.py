@@ -1,6 +1,7 @@
 """`lost-reply`: the reply to the command that takes the lock is lost.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 import threading
@@ -16,33 +17,38 @@ from servers.proxy.proxy import Proxy
 class LostReplyFault(Fault):
     """The proxy drops the reply to the victim's command that takes the lock, or reserves a unit.
 
-    This is its first command with trial.text_in_victims_commands. The victim is answered
-    `unavailable`, or after a promise `unknown`, although the command took effect. It asks again
-    with the same key. Redlock loses one of five replies: its victim has a majority all the same,
-    and stops at the point `acquired`. The other victims stop at no point.
+    This is the victim's first command that contains trial.victim_command_text. The command takes
+    effect, but the victim is answered `unavailable`. If the command stores a promise of an order,
+    the answer may also be `unknown`. Then the victim sends its request again, with the same key.
+
+    Redlock loses only one of five replies. Its victim still gets the lock from a majority of
+    the servers, and stops at the point `acquired`. The victims of other strategies do not stop.
     """
 
     name = "lost-reply"
     title = "the reply that says that the lock is ours is cut off"
-    point = ""
+    victim_stop_point = ""
 
     def arm(self) -> None:
-        # Makes the victims ask one after the other. On an ASGI node they share a connection. The
-        # proxy closes it when it drops a reply, so another victim's request would fail.
-        self.victim_turn = threading.Lock()
+        """Create the lock by which the victims send their requests one after the other.
 
-    def enter(self, trial: Trial) -> None:
-        """Let the victim send its request, and lose the reply to its command.
-
-        Then check that the command took effect: it must have changed a key of the lock, or of the
-        fence. RedisLock releases the lock after a lost reply, but the fence's key stays.
+        On an ASGI node they share a connection. The proxy closes it when it drops a reply, so the
+        request of another victim would fail.
         """
-        with self.victim_turn:
+        self.victim_request_lock = threading.Lock()
+
+    def start_first_buyers(self, trial: Trial) -> None:
+        """Let the victim send its request, and drop the reply to its command.
+
+        Then check that the command took effect: it must have changed the key of the lock or the key
+        of its last fence. RedisLock releases the lock after a lost reply, but not the fence's key.
+        """
+        with self.victim_request_lock:
             # This first buyer makes Redis load the scripts. Without it, the dropped reply would be
             # the error NOSCRIPT.
             self.require_first_sale(trial, VICTIMS_NODE)
             keys_before = self._dump_lock_keys(trial)
-            trial.victim = trial.add_buyer("victim", stop_at=trial.point)
+            trial.victim = trial.add_buyer("victim", stop_at=trial.victim_stop_point)
             if _is_redlock(trial):
                 self._lose_one_reply_of_redlock(trial)
             else:
@@ -51,9 +57,9 @@ class LostReplyFault(Fault):
         self.require(took_effect, "the victim's command changed nothing on the server")
 
     def _lose_reply(self, trial: Trial) -> None:
-        """Let the victim ask, drop the reply to its command, and check the victim's outcome."""
+        """Drop the reply to the victim's command, and check the outcome of the victim's request."""
         rule = self._drop_reply(trial, self.testbed.redis_proxies[VICTIMS_NODE])
-        outcome = trial.victim.ask(self.testbed.shop(VICTIMS_NODE))
+        outcome = trial.victim.send_request(self.testbed.shop(VICTIMS_NODE))
         self.require(rule.fired, "the proxy dropped no reply")
         is_allowed = outcome in trial.outcomes_without_redis
         self.require(is_allowed, f"the victim was answered {outcome}")
@@ -61,19 +67,20 @@ class LostReplyFault(Fault):
     def _lose_one_reply_of_redlock(self, trial: Trial) -> None:
         """Start the victim, and drop the reply of one of Redlock's five servers.
 
-        The victim still gets the lock by the other four, and stops at its point.
+        The victim still gets the lock from the other four servers, and stops at its point.
         """
         victim = trial.victim
         connections_before = self._find_connections_with_set_as_last_command()
         rule = self._drop_reply(trial, self.testbed.redlock_proxies[0])
-        trial.send(victim, VICTIMS_NODE)
+        trial.start_buyer(victim, VICTIMS_NODE)
         message = "Redlock's victim did not get its lock"
         self.require_soon(lambda: self.testbed.has_stopped_at(victim), message)
         self.require_soon(lambda: rule.fired, "the proxy dropped no reply", seconds=1.0)
         outcome = victim.first_outcome  # empty while the victim waits at its point
         self.require(outcome in {"", "unavailable"}, f"the victim was answered {outcome}")
-        # A proxy that drops a reply closes the connection. So no new connection with a SET as its
-        # last command may be left: the victim has sent nothing since, as it still holds the lock.
+        # The lock is acquired by a SET, and the victim sends no other command while it is stopped.
+        # If the proxy had passed on the reply, a connection whose last command is this SET would
+        # be open now. But the proxy has dropped the reply, and closes the connection then.
         self.require_soon(
             lambda: self._find_connections_with_set_as_last_command() <= connections_before,
             "the reply was not dropped",
@@ -81,11 +88,11 @@ class LostReplyFault(Fault):
         )
 
     def _drop_reply(self, trial: Trial, proxy: Proxy) -> ProxyRule:
-        """Add a rule to the proxy that drops the reply to the victim's first command.
+        """Make the proxy drop the reply to the victim's first command, and return the proxy's rule.
 
-        Return the rule.
+        The rule's `fired` tells whether the proxy has dropped the reply.
         """
-        rule = proxy.lose_reply(trial.text_in_victims_commands.encode())
+        rule = proxy.lose_reply(trial.victim_command_text.encode())
         self.healing.callback(rule.cancel)
         return rule
 
@@ -106,7 +113,7 @@ class LostReplyFault(Fault):
 
         The value is None for a key that the server does not have.
         """
-        keys = list(measure.lock_keys_of(trial.strategy_name, trial.product))
+        keys = list(measure.list_lock_keys(trial.strategy_name, trial.product))
         keys += [f"{name}:fence" for name in keys]
         server = self.testbed.main_redis
         db = measure.LOCKS_DB
@@ -119,20 +126,24 @@ class LostReplyFault(Fault):
         return {key: measure.run_command(server, "DUMP", key, db=db) for key in keys}
 
     def prove(self) -> str:
-        proven_trials = [trial for trial in self.trials if not trial.inconclusive_reason]
-        if not proven_trials:
+        """Return in how many trials start_first_buyers() has dropped a reply, and checked it."""
+        conclusive_trials = [trial for trial in self.trials if not trial.inconclusive_reason]
+        if not conclusive_trials:
             raise NotFired(self.trials[0].inconclusive_reason)
         return (
-            f"{len(proven_trials)} replies were cut: the victims were answered unavailable "
+            f"{len(conclusive_trials)} replies were cut: the victims were answered unavailable "
             "(redlock: has its majority), and what they asked for was on the server"
         )
 
     def run_buyers(self, trial: Trial) -> None:
-        """Let the victim ask again. Redlock's victim has its lock already, so resume that one."""
+        """Let the victim send its request again.
+
+        Redlock's victim has its lock already and is stopped. It is resumed instead.
+        """
         if _is_redlock(trial):
             self.testbed.resume(trial.victim)
         else:
-            trial.send(trial.victim, VICTIMS_NODE)
+            trial.start_buyer(trial.victim, VICTIMS_NODE)
 
 
 def _is_redlock(trial: Trial) -> bool:

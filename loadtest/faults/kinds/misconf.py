@@ -1,6 +1,7 @@
 """`misconf`: Redis refuses writes.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 from functools import partial
@@ -10,26 +11,27 @@ from loadtest.faults.testbed import run_in_parallel
 from loadtest.faults.trial import Trial
 from servers.loopback import find_free_port
 
-#: Error -> the command that makes Redis answer writes with this error, and the command that ends
-#: this state. `port` is replaced by a port at which no server listens.
+#: Error -> the command after which Redis answers writes with this error, and the command after
+#: which Redis accepts writes again. `port` is replaced by a port at which no server listens.
 WRITE_ERRORS = {
     "OOM": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
     "NOREPLICAS": ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
     "READONLY": ("REPLICAOF 127.0.0.1 {port}", "REPLICAOF NO ONE"),
 }
-#: The error with which Redis answers writes after a background save has failed; the victims hold
-#: their locks then.
+#: The error with which Redis answers writes after a background save has failed. It lasts while the
+#: victims hold their locks, unlike WRITE_ERRORS, which end before the victims start.
 LASTING_ERROR = "MISCONF"
-#: Commands that begin a background save. It fails while a folder has the name of its file.
+#: Commands that begin a background save, which fails because of the folder that fire() makes.
 FAILED_SAVE_COMMANDS = ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"]
 
 
 class MisconfFault(Fault):
     """Redis refuses writes before and while the victims hold their locks.
 
-    Before the victims come, Redis is out of memory, then has too few replicas, then is a replica
-    itself. In each of these states one buyer of each trial tries to buy. Later a snapshot fails
-    while victims hold their locks, and Redis refuses their releases (stop-writes-on-bgsave-error).
+    Before the victims start, Redis is first out of memory, then has too few replicas, then is a
+    replica itself. In each of these states one buyer of each trial tries to buy. Later a background
+    save fails while the victims hold their locks, and Redis refuses the commands that release them
+    (stop-writes-on-bgsave-error).
     """
 
     name = "misconf"
@@ -66,6 +68,7 @@ class MisconfFault(Fault):
             self.run_redis_command(*command.split())
 
     def prove(self) -> str:
+        """Prove that Redis refuses writes with LASTING_ERROR."""
         write = partial(self.try_redis_command, "SET", "probe", 1, "PX", 1000)
         self.require_soon(
             lambda: LASTING_ERROR in write(), f"Redis does not refuse writes with {LASTING_ERROR}"
@@ -79,6 +82,7 @@ class MisconfFault(Fault):
         self._expect_refusal(trial, LASTING_ERROR)
 
     def describe_observations(self) -> str:
+        """Return how many commands Redis has refused with LASTING_ERROR."""
         refusals = self._count_refusals(LASTING_ERROR) - self.refusals_before
         return f"while the victims held their locks: {refusals} {LASTING_ERROR}"
 

@@ -1,6 +1,7 @@
 """`partition`: a black hole between the holder's node and Redis.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 from loadtest.faults import measure
@@ -11,12 +12,12 @@ from servers.proxy.proxy import Proxy
 
 
 class PartitionFault(Fault):
-    """A black hole between node A and Redis: no byte passes, no connection is closed.
+    """A black hole between node A and Redis: the proxy drops all bytes and closes no connection.
 
-    The holder still reaches the database, so it continues. Its renewals and its release do not
+    The victim still reaches the database, so it continues. Its renewals and its release do not
     reach Redis.
 
-    dropped_bytes_at_proof  bytes that the proxy had dropped when the fault was proved
+    dropped_bytes_at_proof  number of bytes that the proxy had dropped when prove() ended
     """
 
     name = "partition"
@@ -30,27 +31,29 @@ class PartitionFault(Fault):
         return self.testbed.redis_proxies[self.node]
 
     def fire(self) -> None:
+        """Make the proxy drop all bytes."""
         self.healing.callback(self.proxy.pass_on)
         self.proxy.black_hole()
 
     def prove(self) -> str:
+        """Prove that Redis answers through the other node's proxy only."""
         other_node = 1 - self.node
         other_name = self.testbed.nodes[other_node].name
         other_proxy = self.testbed.redis_proxies[other_node]
         message = f"Redis answers through node {self.node_name}'s proxy"
-        self.require(not measure.redis_run_id(self.proxy), message)
+        self.require(not measure.read_redis_run_id(self.proxy), message)
         message = f"Redis does not answer node {other_name} either"
-        self.require(measure.redis_run_id(other_proxy), message)
+        self.require(measure.read_redis_run_id(other_proxy), message)
         self.dropped_bytes_at_proof = self.proxy.dropped_bytes
         return (
             f"Redis answers through node {other_name}'s proxy, and not through "
             f"node {self.node_name}'s"
         )
 
-    def send_rivals(self, trial: Trial) -> None:
-        """Send a buyer to node A, which must not sell without Redis, and a rival to node B."""
-        cut_off_buyer = trial.send(trial.add_buyer("cut-off"), self.node)
-        super().send_rivals(trial)
+    def start_rivals(self, trial: Trial) -> None:
+        """Start a rival on node B, and a buyer on node A, which must not sell without Redis."""
+        cut_off_buyer = trial.start_buyer(trial.add_buyer("cut-off"), self.node)
+        super().start_rivals(trial)
         wait_for(lambda: cut_off_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
         if cut_off_buyer.first_outcome not in trial.outcomes_without_redis:
             trial.problems.append(
@@ -60,7 +63,7 @@ class PartitionFault(Fault):
     def heal(self) -> None:
         """Undo the fault.
 
-        If node A has sent nothing since the proof, the fault had no effect, and all trials are
+        If node A has sent nothing since prove(), the fault had no effect, and all trials are
         inconclusive.
         """
         if self.proxy.dropped_bytes == self.dropped_bytes_at_proof:
@@ -69,5 +72,6 @@ class PartitionFault(Fault):
         super().heal()
 
     def describe_observations(self) -> str:
+        """Return how many bytes the proxy has dropped since prove()."""
         lost_bytes = self.proxy.dropped_bytes - self.dropped_bytes_at_proof
         return f"{lost_bytes} bytes of node A never arrived"

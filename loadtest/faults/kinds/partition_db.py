@@ -1,6 +1,7 @@
 """`partition-db`: a black hole between the holder's node and PostgreSQL.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 import select
@@ -16,22 +17,23 @@ from servers.proxy.proxy import Proxy
 #: Time after which the shop closes a connection on which PostgreSQL does not answer
 #: (shop/ops/postgres.py). Until then a watchdog renews the lock of a holder that waits.
 REPLY_TIMEOUT_SECONDS = 9.0
-#: The `max_hold` of the locks with a fence: a lock held for longer is not renewed any more. It is
-#: less than REPLY_TIMEOUT_SECONDS, so that its effect shows.
+#: The `max_hold` of the locks with a fence: the watchdog renews a lock for this time at most. It is
+#: less than REPLY_TIMEOUT_SECONDS, so that the lock is lost before the connection is closed.
 MAX_HOLD_SECONDS = 2.0
 #: Tolerance for a slow machine, which may exceed these times.
 SLACK_SECONDS = 3.0
-#: Tolerance for a hang that is shorter than expected. A ttl is tolerated in addition.
+#: A holder that waits for the database may block other buyers for a time that is shorter than
+#: expected by this tolerance plus a ttl.
 HANG_TOLERANCE_SECONDS = 0.5
 
 
 class PartitionDbFault(PartitionFault):
-    """A black hole between node A and PostgreSQL: no byte passes, no connection is closed.
+    """A black hole between node A and PostgreSQL: the proxy drops all bytes, closes no connection.
 
-    The holders hang in their next statement. They still reach their lock servers, so watchdogs
-    renew their locks. The time without a sale is measured. For a lock with a fence, which has a
-    `max_hold`, it is at most `max_hold` plus a ttl. For every other lock it is at most the reply
-    timeout of the shop's connections.
+    The victims hang in their next statement. They still reach their lock servers, so watchdogs
+    renew their locks. The time without a sale is measured. A lock with a fence has a `max_hold`,
+    and blocks other buyers for at most `max_hold` plus a ttl. Every other lock blocks them for at
+    most the reply timeout of the shop's connections.
     """
 
     name = "partition-db"
@@ -41,14 +43,16 @@ class PartitionDbFault(PartitionFault):
 
     @property
     def proxy(self) -> Proxy:
+        """The proxy that becomes the black hole."""
         return self.testbed.database_proxy
 
     def arm(self) -> None:
-        """Give locks on node A a short `max_hold`, and give buyers a long timeout for answers.
+        """Give the locks on node A a short `max_hold`, and give buyers a long timeout for answers.
 
-        So a holder that waits for the database loses its lock soon, and buyers outlast its wait.
+        With the short `max_hold`, a holder that waits for the database soon loses its lock. With
+        the long timeout, the victim's buyer is still there when node A answers.
         """
-        self.hang_times: list[float] = []
+        self.hang_times: list[float] = []  # seconds from a victim's resumption to its answer
         self.healing.callback(self.testbed.restart, self.node)
         self.healing.callback(setattr, self.testbed, "answer_timeout", ANSWER_TIMEOUT_SECONDS)
         self.testbed.answer_timeout = 3 * REPLY_TIMEOUT_SECONDS
@@ -56,12 +60,13 @@ class PartitionDbFault(PartitionFault):
         self.proxied_connection = self.connect_through_proxy()
 
     def prove(self) -> str:
+        """Prove that PostgreSQL does not answer through node A's proxy, but without it."""
         self.proxied_connection.pgconn.send_query(b"SELECT 1")
-        # select() lists the connection if an answer has arrived, or if the connection was closed.
+        # The connection is readable if an answer has arrived, or if it was closed.
         readable, _, _ = select.select([self.proxied_connection.fileno()], [], [], 0.3)
         self.require(not readable, "PostgreSQL answers node A, or its connection was closed")
         self.require(
-            self.testbed.sql("SELECT 1"), "PostgreSQL does not answer without the proxy either"
+            self.testbed.run_sql("SELECT 1"), "PostgreSQL does not answer without the proxy either"
         )
         self.dropped_bytes_at_proof = self.proxy.dropped_bytes
         return (
@@ -70,23 +75,23 @@ class PartitionDbFault(PartitionFault):
         )
 
     def run_buyers(self, trial: Trial) -> None:
-        """Resume the victim, which then waits for the database, and let a rival ask until it buys.
+        """Resume the victim, which then waits for the database, and wait until a rival has bought.
 
-        Record how long the victim waited, if it was answered `unavailable`.
+        If the victim is answered `unavailable`, record how long it waited.
         """
         resumed_at = time.monotonic()
         trial.resume_victim(timeout_seconds=0)
-        rival = trial.send(trial.add_buyer("rival-1"))
+        rival = trial.start_buyer(trial.add_buyer("rival-1"))
         rival.is_done.wait(REPLY_TIMEOUT_SECONDS + SLACK_SECONDS)
         if trial.strategy["renewed"]:
-            self._check_that_victim_blocked_others(trial)
+            self._require_that_victim_blocked_others(trial)
         if trial.expect_first_outcome("unavailable", REPLY_TIMEOUT_SECONDS + SLACK_SECONDS):
             self.hang_times.append(time.monotonic() - resumed_at)
 
-    def _check_that_victim_blocked_others(self, trial: Trial) -> None:
-        """Mark the trial as inconclusive if the victim's renewed lock blocked others too briefly.
+    def _require_that_victim_blocked_others(self, trial: Trial) -> None:
+        """Mark the trial as inconclusive if other buyers could buy too early.
 
-        Then the victim cannot have been waiting for the database until its timeout.
+        A victim that waits for the database until a timeout renews its lock, and blocks them.
         """
         blocked_seconds = trial.seconds_to_first_sale(self.fired_at)
         shortest_expected_seconds = (
@@ -98,16 +103,18 @@ class PartitionDbFault(PartitionFault):
             )
 
     def longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
+        """Return the seconds after the start of the fault within which a buyer must buy."""
         return self._longest_hang_seconds(strategy) + SLACK_SECONDS
 
     def _longest_hang_seconds(self, strategy: StrategyFacts) -> float:
-        """Return the longest time for which a holder that waits for the database blocks others."""
+        """Return for how long a holder that waits for the database blocks others, at most."""
         has_max_hold = strategy["fenced"]  # only a lock with a fence has a `max_hold`
         if has_max_hold:
             return MAX_HOLD_SECONDS + TTL_SECONDS
         return REPLY_TIMEOUT_SECONDS
 
     def describe_observations(self) -> str:
+        """Return the dropped bytes, and the times for which the victims waited."""
         return (
             f"{super().describe_observations()}, its {len(self.hang_times)} victims were answered "
             f"unavailable after {format_range(self.hang_times)}; max_hold {MAX_HOLD_SECONDS:g} s"

@@ -1,6 +1,7 @@
 """`pause`, `pause@acquired`: the holder's node is stopped for longer than the ttl.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 import signal
@@ -15,9 +16,9 @@ from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import TTL_SECONDS
 from loadtest.faults.trial import Trial
 
-#: The length of the pause. It is longer than the ttl and than ZooKeeper's session, which ends on a
-#: tick of half a second. It is shorter than PostgreSQL's timeout for an idle transaction and
-#: gunicorn's timeout for a worker.
+#: The length of the pause. It is longer than the ttl and longer than the timeout of a ZooKeeper
+#: session, which ZooKeeper checks every half second. It is shorter than PostgreSQL's timeout for an
+#: idle transaction and gunicorn's timeout for a worker.
 PAUSE_SECONDS = TTL_SECONDS + 1.0
 #: How long a trial waits, at most, for the end of the pause.
 PAUSE_END_TIMEOUT_SECONDS = 30.0
@@ -26,8 +27,7 @@ PAUSE_END_TIMEOUT_SECONDS = 30.0
 class PauseFault(Fault):
     """Node A is stopped by SIGSTOP, and continued by SIGCONT after the ttl.
 
-    While it is stopped, no thread of the node can renew a lock or notice its loss.
-    loadtest/tests/weakened_faults.py lists ways in which this fault only appears to happen.
+    While the node is stopped, none of its threads can renew a lock or notice the loss of a lock.
     """
 
     name = "pause"
@@ -36,6 +36,7 @@ class PauseFault(Fault):
     takes_the_lock = True
 
     def fire(self) -> None:
+        """Stop the node. act_while_buyers_run() continues it."""
         self.may_resume = threading.Event()  # set when node A runs again
         # heal() calls these two in reverse order: SIGCONT first, then the record of it.
         record = self.testbed.record_fault
@@ -47,11 +48,12 @@ class PauseFault(Fault):
     def prove(self) -> str:
         """Prove that every process of the node is stopped, including each victim's process.
 
-        A victim's process is known from the history: the list of the node's pids may lack it.
+        The pid of a victim's process is taken from the recorded events: the list of the node's pids
+        may lack it.
         """
-        pids = set(self.testbed.pids(self.node))
-        # A victim without a recorded pid has the pid 0, which never counts as stopped. So the proof
-        # fails then.
+        pids = set(self.testbed.list_pids(self.node))
+        # A victim without a recorded pid has the pid 0. No process with this pid is ever stopped,
+        # so the check below fails.
         pids |= {trial.victim_pid for trial in self.trials if not trial.inconclusive_reason}
         message = f"a process of node {self.node_name} still runs"
         self.require_soon(lambda: self._are_stopped(pids), message, seconds=2.0)
@@ -63,8 +65,8 @@ class PauseFault(Fault):
         return set(map(measure.read_process_state, pids)) == {psutil.STATUS_STOPPED}
 
     def run_buyers(self, trial: Trial) -> None:
-        """Send a rival while node A is stopped; resume the buyers when it runs again."""
-        self.send_rivals(trial)
+        """Start a rival while node A is stopped. Resume the buyers when the node runs again."""
+        self.start_rivals(trial)
         # act_while_buyers_run() sets the event in another thread.
         self.may_resume.wait(PAUSE_END_TIMEOUT_SECONDS)
         self.resume(trial)
@@ -76,7 +78,7 @@ class PauseFault(Fault):
             stopped_seconds = time.monotonic() - self.stopped_at
             was_stopped_throughout = self.is_in_effect()
             for trial in self.trials:
-                trial.record_stop(stopped_seconds)
+                trial.record_stop_duration(stopped_seconds)
                 if not was_stopped_throughout:
                     trial.mark_inconclusive("node A ran for a moment during the pause")
             self.heal()
@@ -97,15 +99,15 @@ class PauseFault(Fault):
 class PauseAcquiredFault(PauseFault):
     """`pause`, but after the lock is acquired and before the fence is claimed.
 
-    To claim a fence is to write it to the product's row, which fails if the row has a higher one.
-    Only a pause before the claim tests the fence: after the claim, the row lock of the victim's
-    transaction blocks rivals. If the fence works, the victim is answered `lost`. The locks without
-    a fence show that the pause was long enough to break a lock.
+    A purchase claims its fence by writing it to the product's row, which fails if the row has a
+    higher fence. Only a pause before the claim tests the fence. After the claim, the transaction of
+    the victim locks the row, which blocks rivals. If the fence works, the victim is answered
+    `lost`. Locks without a fence break, which shows that the pause was long enough.
     """
 
     name = "pause@acquired"
     title = "the same before the fence is claimed"
-    point = "acquired"
+    victim_stop_point = "acquired"
 
     def resume(self, trial: Trial) -> None:
         """Resume the buyers. The fence of a sound lock must refuse the victim."""

@@ -1,6 +1,7 @@
 """`quorum`: two of Redlock's five servers are cut off, then three.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 from loadtest.faults import measure
@@ -9,14 +10,14 @@ from loadtest.faults.trial import Trial
 
 
 class QuorumFault(Fault):
-    """The shop sells while two of Redlock's five servers are cut off, and refuses if three are.
+    """The shop must sell while two of Redlock's five servers are cut off, and refuse if three are.
 
-    What happens if a server comes back empty is shown by the fault `restart`.
+    The fault `restart` covers the case that a server comes back without its data.
     """
 
     name = "quorum"
     title = "2 of 5 servers are cut off, then 3"
-    point = ""
+    victim_stop_point = ""
 
     def fire(self) -> None:
         """Cut two of Redlock's five servers off."""
@@ -26,13 +27,14 @@ class QuorumFault(Fault):
             proxy.black_hole()
 
     def prove(self) -> str:
+        """Prove that two servers do not answer. run_buyers() proves the same of the third one."""
         self._require_answering_servers(3)
-        return "2 of 5 servers do not answer, then 3"  # run_buyers() proves the second part
+        return "2 of 5 servers do not answer, then 3"
 
     def run_buyers(self, trial: Trial) -> None:
-        """Check that buyers are served. Cut a third server off, and check that buyers are refused.
+        """Check that buyers can buy. Cut a third server off, and check that buyers are refused.
 
-        This runs for one trial only, because Redlock is the only strategy under this fault.
+        There is only one trial, because Redlock is the only strategy under this fault.
         """
         for number in (1, 2, 3):
             buyer = f"two-gone-{number}"
@@ -45,5 +47,7 @@ class QuorumFault(Fault):
 
     def _require_answering_servers(self, expected_count: int) -> None:
         """Raise NotFired unless this number of Redlock's servers answer."""
-        count = sum(bool(measure.redis_run_id(proxy)) for proxy in self.testbed.redlock_proxies)
+        count = sum(
+            bool(measure.read_redis_run_id(proxy)) for proxy in self.testbed.redlock_proxies
+        )
         self.require(count == expected_count, f"{count} of 5 servers answer, not {expected_count}")

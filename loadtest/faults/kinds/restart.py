@@ -1,6 +1,7 @@
 """`restart`: Redis restarts empty while a buyer holds the lock.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 from loadtest.faults import measure
@@ -11,8 +12,9 @@ from servers import embedded
 class RestartFault(LostLockFault):
     """Valkey is killed, and restarts without its data on the same port.
 
-    Of Redlock's five servers, 4 and 5 are cut off while the victim acquires 1, 2 and 3. Then 3
-    restarts empty, and 4 and 5 are reachable again: 3, 4 and 5 are a majority for the rival.
+    Of Redlock's five servers, 4 and 5 are cut off while the victim acquires its lock on 1, 2 and 3.
+    Then server 3 restarts without its data, and 4 and 5 are reachable again. Now the rival can
+    acquire the lock on 3, 4 and 5, which are a majority, too.
     """
 
     name = "restart"
@@ -26,13 +28,15 @@ class RestartFault(LostLockFault):
             proxy.refuse()
 
     def fire(self) -> None:
+        """Restart the servers without their data, and make Redlock's other servers reachable."""
         self.run_ids_before = self._read_run_ids()
         self.record_held_locks()
         for server in self._list_servers():
             self.testbed.restart_empty(server)
-        self.healing.close()  # makes Redlock's servers 4 and 5, cut off by arm(), reachable
+        self.healing.close()  # undoes arm(): Redlock's servers 4 and 5 are reachable again
 
     def prove(self) -> str:
+        """Prove that each server has restarted, and that no victim's lock is left."""
         unchanged_run_ids = self.run_ids_before & self._read_run_ids()
         self.require(not unchanged_run_ids, "Redis, or Redlock's third server, did not restart")
         self.require_no_lock_left()
@@ -45,5 +49,5 @@ class RestartFault(LostLockFault):
         return [self.testbed.main_redis] + self.testbed.valkeys[3:4]
 
     def _read_run_ids(self) -> set[str]:
-        """Return the run_ids of the servers that fire() restarts; a restart changes them."""
-        return {measure.redis_run_id(server, timeout=5.0) for server in self._list_servers()}
+        """Return the run_ids of the servers that fire() restarts. A restart changes the run_id."""
+        return {measure.read_redis_run_id(server, timeout=5.0) for server in self._list_servers()}

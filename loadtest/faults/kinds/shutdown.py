@@ -1,6 +1,7 @@
 """`shutdown`, `shutdown@short`: SIGTERM for the holder's node, with and without time to finish.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 import time
@@ -12,32 +13,33 @@ from loadtest.stack.client import Shop
 
 
 class ShutdownFault(NodeEndFault):
-    """SIGTERM with a graceful timeout longer than the purchases: node A answers every buyer.
+    """SIGTERM with a graceful timeout longer than the purchases: node A must answer every buyer.
 
-    At the SIGTERM a second buyer of node A waits for the victim's lock.
+    When node A gets the SIGTERM, a second buyer on this node is waiting for the victim's lock.
     """
 
     name = "shutdown"
     title = "SIGTERM, and time enough to finish"
     rival_timeout_seconds = 0.3
-    ttl = 5.0  # only the answers matter here, not how long a lock stays
+    ttl = 5.0  # only the answers are checked here, not how long a lock stays
 
-    def enter(self, trial: Trial) -> None:
-        """Send the victim, then a buyer who waits for its lock, both to node A.
+    def start_first_buyers(self, trial: Trial) -> None:
+        """Start the victim on node A, then a second buyer there, who waits for the victim's lock.
 
         Return when node A has the second buyer's request.
         """
-        super().enter(trial)
-        # The record of a stop at the point `arrives` shows that node A has the request. The buyer
-        # is resumed in advance, so it does not wait at that point.
+        super().start_first_buyers(trial)
+        # A purchase creates a file when it reaches its `stop_at`. Here this shows that node A has
+        # the request. The buyer is resumed in advance, so the purchase does not stop.
         buyer = trial.add_buyer("second-buyer", stop_at="arrives")
         trial.waiting_buyer = buyer
         self.testbed.resume(buyer)
-        trial.send(buyer, VICTIMS_NODE)
+        trial.start_buyer(buyer, VICTIMS_NODE)
         message = f"{trial.strategy_name}: the second buyer's request did not arrive"
         self.require_soon(lambda: self.testbed.has_stopped_at(buyer), message)
 
     def prove(self) -> str:
+        """Prove that node A is shutting down and still runs, and that the victims are stopped."""
         shop = Shop(self.testbed.nodes[self.node].url, timeout=0.2)
         self.require_soon(lambda: not shop.is_healthy(), "node A still accepts new buyers")
         self.require(self.process.poll() is None, "node A has ended already")
@@ -51,11 +53,11 @@ class ShutdownFault(NodeEndFault):
     def resume(self, trial: Trial) -> None:
         """Resume the buyers, and check that node A answers both of its buyers."""
         super().resume(trial)
-        first_outcome = trial.wait_for_victim(ANSWER_TIMEOUT_SECONDS)
+        first_outcome = trial.wait_for_first_outcome(ANSWER_TIMEOUT_SECONDS)
         if first_outcome != "sold":
             trial.problems.append(f"the victim was answered {first_outcome}, not sold")
-        # If the victim keeps its lock for long, the other is answered `busy`, and asks again after
-        # heal(). That is an answer, too.
+        # If the victim does not release its lock soon, the second buyer is answered `busy`. That is
+        # an answer, too. It sends its request again after heal().
         wait_for(lambda: trial.waiting_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
         if trial.waiting_buyer.first_outcome in {"", "unknown"}:
             trial.problems.append("the buyer who waited for the victim's lock got no answer")
@@ -71,7 +73,7 @@ class ShutdownFault(NodeEndFault):
 
 
 class ShutdownShortFault(NodeEndFault):
-    """SIGTERM with a graceful timeout shorter than the purchases: node A ends as in a crash."""
+    """SIGTERM with a graceful timeout shorter than the purchases: node A does not answer them."""
 
     name = "shutdown@short"
     title = "SIGTERM, and too little time"
@@ -81,18 +83,19 @@ class ShutdownShortFault(NodeEndFault):
         """Restart node A with a short graceful timeout. heal() restarts it without that setting."""
         self.testbed.restart(self.node, WEB_GRACEFUL_TIMEOUT="1")
 
-    def enter(self, trial: Trial) -> None:
-        super().enter(trial)
-        # This rival waits for the lock.
-        trial.send_rival("rival-1", timeout_seconds=0, stop_at="")
+    def start_first_buyers(self, trial: Trial) -> None:
+        """Start the victim, then a rival, who waits for the lock and stops nowhere."""
+        super().start_first_buyers(trial)
+        trial.start_rival("rival-1", timeout_seconds=0, stop_at="")
 
     def prove(self) -> str:
+        """Prove that the node has ended and that its victims were not answered."""
         self.require_soon(
             lambda: self.process.poll() is not None, f"node {self.node_name} still runs"
         )
         self.require_no_process_left()
-        # The time to the next sale is measured from here, because the node has ended only now. Its
-        # locks may stay for another ttl.
+        # The node has ended only now, and its locks may stay for another ttl. So the time to the
+        # next sale is measured from now on.
         self.fired_at = time.monotonic()
         for trial in self.trials:
             trial.expect_first_outcome("unknown", timeout_seconds=5)

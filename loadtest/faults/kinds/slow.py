@@ -1,6 +1,7 @@
 """`slow`: the holder works for longer than the ttl.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 import psutil
@@ -11,15 +12,16 @@ from loadtest.faults.trial import Trial
 
 
 class SlowFault(Fault):
-    """The victim is stopped after its read, in a running process, until its lock's ttl is over."""
+    """The victim is stopped after its read until its lock has expired. Its process still runs."""
 
     name = "slow"
     title = "the holder works for longer than the ttl"
 
     def prove(self) -> str:
-        states = map(measure.read_process_state, self.testbed.pids(self.node))
+        """Prove that the processes of the node run."""
+        states = map(measure.read_process_state, self.testbed.list_pids(self.node))
         self.require(psutil.STATUS_STOPPED not in states, "the node is stopped, not slow")
-        return f"the victims are stopped at {self.point}, node A runs"
+        return f"the victims are stopped at {self.victim_stop_point}, node A runs"
 
     def resume(self, trial: Trial) -> None:
         """Resume the buyers after the victim's lock has expired."""

@@ -1,6 +1,7 @@
 """`slow-write`: the network between the holder's node and PostgreSQL is slow.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 import time
@@ -14,25 +15,25 @@ DELAY_SECONDS = 0.8
 
 
 class SlowWriteFault(Fault):
-    """The network to the database is slow; processes and lock servers are not.
+    """Only the network to the database is slow. All processes and lock servers run as usual.
 
-    The victim sends its write within its ttl, and the write is committed after the ttl. Martin
-    Kleppmann described this case in "How to do distributed locking".
+    The victim sends its write before its lock expires, and the write is committed after that.
+    Martin Kleppmann described this case in "How to do distributed locking".
     """
 
     name = "slow-write"
     title = f"{DELAY_SECONDS:g} s each way between the holder's node and PostgreSQL"
 
     def arm(self) -> None:
-        """Open a connection for measurements, and prepare the lists of measured seconds."""
+        """Open a connection through the proxy, on which the delay can be measured."""
         self.proxied_connection = self.connect_through_proxy()
-        self.answer_times: list[float] = []  # from a victim's write to its answer
-        self.round_trips: list[float] = []
+        self.answer_times: list[float] = []  # seconds from a victim's resumption to its answer
+        self.round_trips: list[float] = []  # seconds of each measured round trip
 
     def fire(self) -> None:
         """Slow the network down, and resume the victims without waiting for their answers.
 
-        The victims send their writes within the ttl; the answers come after it.
+        The victims send their writes before their locks expire, and are answered after that.
         """
         self.healing.callback(self.testbed.database_proxy.pass_on)
         self.testbed.database_proxy.delay(DELAY_SECONDS)
@@ -41,6 +42,7 @@ class SlowWriteFault(Fault):
             trial.resume_victim(timeout_seconds=0)
 
     def prove(self) -> str:
+        """Prove by one round trip that the network is slow."""
         seconds = self._measure_round_trip()
         self.require(seconds >= 2 * DELAY_SECONDS, f"a round trip takes only {seconds:.2f} s")
         return f"a round trip of node A to PostgreSQL takes {seconds:.2f} s"
@@ -48,8 +50,8 @@ class SlowWriteFault(Fault):
     def act_while_buyers_run(self) -> None:
         """Measure round trips until every victim is answered.
 
-        If a round trip is fast, the delay ended too early, and all trials are inconclusive. Victims
-        of trials that are inconclusive already are not waited for.
+        If a round trip is fast, the delay ended too early, and all trials are inconclusive. The
+        victims of trials that are inconclusive already need not be answered.
         """
         all_are_answered = False
         while not all_are_answered:
@@ -65,7 +67,7 @@ class SlowWriteFault(Fault):
                 return
 
     def _measure_round_trip(self) -> float:
-        """Measure a round trip to PostgreSQL: return its seconds, and add them to `round_trips`."""
+        """Return the seconds of a round trip to PostgreSQL, and append them to `round_trips`."""
         started_at = time.monotonic()
         self.proxied_connection.execute("SELECT 1")
         seconds = time.monotonic() - started_at
@@ -75,7 +77,7 @@ class SlowWriteFault(Fault):
     def resume(self, trial: Trial) -> None:
         """Resume the rivals, then wait for the victim's answer and check that it came late."""
         trial.resume_rivals()
-        trial.wait_for_victim(2 * ANSWER_TIMEOUT_SECONDS)
+        trial.wait_for_first_outcome(2 * ANSWER_TIMEOUT_SECONDS)
         if not trial.victim.first_outcome:
             trial.mark_inconclusive("the victim has no answer")
             return
@@ -85,6 +87,7 @@ class SlowWriteFault(Fault):
             trial.mark_inconclusive(f"the victim was answered after only {answer_seconds:.2f} s")
 
     def describe_observations(self) -> str:
+        """Return how late the victims were answered, and how long the round trips took."""
         return (
             f"the victims had their answers {format_range(self.answer_times)} after they wrote; "
             f"meanwhile {len(self.round_trips)} round trips took {format_range(self.round_trips)}"

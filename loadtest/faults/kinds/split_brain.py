@@ -1,6 +1,7 @@
 """`split-brain`: two masters, one for each node.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 import signal
@@ -13,9 +14,9 @@ from loadtest.faults.testbed import RIVALS_NODE, VICTIMS_NODE
 class SplitBrainFault(FailoverFault):
     """Each node uses a different Redis master, and only that of node A has the victim's lock.
 
-    Before the victim acquires its lock, a black hole begins to swallow all replication. While the
-    victim has the lock, the replica is promoted, and node B uses it. Node A keeps the old master,
-    where renewals and releases succeed as before, so that no holder can notice the fault.
+    Before the victim acquires its lock, a proxy begins to drop all replication. While the victim
+    has the lock, the replica is promoted, and node B uses it. Node A still uses the old master,
+    where renewals and releases succeed. So no holder can notice the fault.
     """
 
     name = "split-brain"
@@ -23,25 +24,27 @@ class SplitBrainFault(FailoverFault):
     has_two_lock_servers = True
 
     def fire(self) -> None:
+        """Promote the replica, and lead node B to it."""
         self.record_held_locks()
         self.old_master = self.testbed.main_redis
         # SIGKILL, because after a SIGTERM the old master would wait for its replica.
         self.cleanup.callback(self.old_master.stop, signal.SIGKILL)
         self.replica.promote()
-        replica_address = self.testbed.address(self.replica)
+        replica_address = self.testbed.get_address(self.replica)
         self.testbed.redis_proxies[RIVALS_NODE].switch(replica_address)
-        # heal() moves node A to the new master. Before that, the victims release their locks on the
-        # old one.
+        # heal() leads node A to the new master, too. Until then the victims can release their locks
+        # on the old master.
         self.healing.callback(self.testbed.redis_proxies[VICTIMS_NODE].switch, replica_address)
         self.testbed.replace_main_redis(self.replica)
 
     def prove(self) -> str:
+        """Prove that the nodes use two masters, and that node B's has no victim's lock."""
         for node, server in (
             (VICTIMS_NODE, self.old_master),
             (RIVALS_NODE, self.testbed.main_redis),
         ):
             redis_info = measure.run_command(server, "INFO")
-            reached_run_id = measure.redis_run_id(self.testbed.redis_proxies[node])
+            reached_run_id = measure.read_redis_run_id(self.testbed.redis_proxies[node])
             self.require(
                 reached_run_id == redis_info["run_id"], "a node does not reach its own Redis"
             )

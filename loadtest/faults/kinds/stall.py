@@ -1,6 +1,7 @@
 """`stall`: Redis is stopped for longer than its clients' timeout.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 import os
@@ -20,52 +21,55 @@ CONNECT_DELAY_SECONDS = 0.05
 class StallFault(Fault):
     """Valkey is stopped by SIGSTOP for longer than its clients' timeout.
 
-    A command whose client has given up stays in the socket's buffer, and Valkey executes it after
-    SIGCONT. So a lock may be left without a holder. For that the client needs an open connection:
-    on a new one it waits for Valkey before it sends a command.
+    A client sends a command and gives up after its timeout. The command stays in the socket's
+    buffer, and Valkey executes it after SIGCONT. So a lock may be left without a holder. This only
+    happens on a connection that is already open: on a new one the client first waits for Valkey,
+    and sends no command.
     """
 
     name = "stall"
     title = "Redis is stopped past its clients' timeout"
 
     def arm(self) -> None:
-        """Delay the first buyers on their way to Redis, so that their requests overlap.
+        """Delay the bytes between node A and Redis while the first buyers buy.
 
-        Therefore each of them opens a connection, and every victim will find an open one.
+        So their requests overlap, and each of them opens a connection. Later every victim finds an
+        open connection in the pool.
         """
         self.healing.callback(self.testbed.redis_proxies[VICTIMS_NODE].pass_on)
         self.testbed.redis_proxies[VICTIMS_NODE].delay(CONNECT_DELAY_SECONDS)
 
-    def enter(self, trial: Trial) -> None:
-        """Let a first buyer buy on node A; run_buyers() sends the victim later."""
+    def start_first_buyers(self, trial: Trial) -> None:
+        """Let a first buyer buy on node A. run_buyers() starts the victim later."""
         self.require_first_sale(trial, VICTIMS_NODE)
 
     def fire(self) -> None:
-        self.heal()  # undoes arm(): the proxy delays nothing any more
+        """End the delay, and stop Valkey. heal() continues it."""
+        self.heal()  # undoes arm()
         self.pid = int(self.run_redis_command("INFO", "server")["process_id"])
         self.healing.callback(os.kill, self.pid, signal.SIGCONT)
         os.kill(self.pid, signal.SIGSTOP)
 
     def prove(self) -> str:
+        """Prove that the process of Valkey is stopped."""
         self.require_soon(self.is_in_effect, "Redis still runs", seconds=2.0)
         return "Redis is in state T until every victim has given up"
 
     def is_in_effect(self) -> bool:
+        """Return whether the process of Valkey is stopped."""
         return measure.read_process_state(self.pid) == psutil.STATUS_STOPPED
 
     def run_buyers(self, trial: Trial) -> None:
-        """Let a victim ask while Redis is stopped, and check that its command was sent.
+        """Let a victim send a request while Redis is stopped, and check its outcome.
 
-        The proxy looks for a command with the trial's product or attempt.
+        The trial is inconclusive if the proxy has seen no command of the victim to Redis.
         """
-        rule = self.testbed.redis_proxies[VICTIMS_NODE].look_for(
-            trial.text_in_victims_commands.encode()
-        )
+        rule = self.testbed.redis_proxies[VICTIMS_NODE].look_for(trial.victim_command_text.encode())
         self.expect_outcome(trial, "victim-1", *trial.outcomes_without_redis, node=VICTIMS_NODE)
         rule.cancel()
-        # The key of a lock that a participant of the workshop has written may lack the product's
-        # name, so the proxy may miss its commands. Under this fault only such a strategy has the
-        # field `verdicts`.
-        is_participants_lock = "verdicts" in trial.strategy
-        if not (rule.fired or is_participants_lock):
+        # The proxy recognizes the command by the product's name or the attempt. A lock that was
+        # written in the workshop may use neither, so the check is skipped for it. Under this fault
+        # only such a lock has the field `verdicts`.
+        is_lock_of_workshop = "verdicts" in trial.strategy
+        if not (rule.fired or is_lock_of_workshop):
             trial.mark_inconclusive("the victim sent no command to Redis")

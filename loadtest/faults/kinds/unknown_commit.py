@@ -1,6 +1,7 @@
 """`unknown-commit`: the reply to COMMIT is lost.
 
-Node A serves the victims, node B their rivals; fault.py explains these words and the steps.
+Node A serves the victims, who are the buyers hit by the fault. Node B serves their rivals, who come
+while a victim is stopped. fault.py describes the steps of a fault.
 """
 
 from loadtest.faults.fault import Fault
@@ -11,34 +12,33 @@ from loadtest.faults.trial import STOCK, Trial
 class UnknownCommitFault(Fault):
     """The proxy drops the database's reply to each victim's COMMIT.
 
-    The order is committed all the same. Each victim asks again with its key. The shop must answer
-    with the existing order, and not sell a second unit.
+    The order is committed in spite of that. Each victim sends its request again, with the same key.
+    The shop must answer with the existing order, and not sell a second unit.
     """
 
     name = "unknown-commit"
     title = "the reply to COMMIT is dropped"
 
     def arm(self) -> None:
-        """Prepare the lists of counts; run_buyers() adds one count for each trial."""
-        self.committed_counts: list[int] = []
-        self.replayed_counts: list[int] = []
+        """Prepare the counts, to which run_buyers() adds one number for each trial."""
+        self.committed_counts: list[int] = []  # orders that existed although the reply was dropped
+        self.replayed_counts: list[int] = []  # retries that were answered with the existing order
 
-    def enter(self, trial: Trial) -> None:
-        """Do nothing: run_buyers() sends the victims, which stop at no point."""
+    def start_first_buyers(self, trial: Trial) -> None:
+        """Do nothing: run_buyers() starts the victims, which stop nowhere."""
 
     def prove(self) -> str:
-        """Return how the proxy makes the fault.
+        """Return what the proxy does. There is nothing to prove yet.
 
-        The fault happens only in run_buyers(). For each victim it tells the proxy to drop the reply
-        to the COMMIT, and it counts the dropped replies.
+        The fault happens in run_buyers(), which checks for each victim that the reply was dropped.
         """
         return "the proxy drops the replies, and counts them"
 
     def run_buyers(self, trial: Trial) -> None:
-        """For each unit in stock, lose the reply to a victim's COMMIT; let the victim ask again.
+        """Let one victim for each unit in stock buy, and drop the reply to its COMMIT.
 
-        Count the orders that were committed before the repetition, and the repetitions that were
-        answered with the existing order (`replayed`).
+        Then each victim sends its request again. Count the orders that existed before that, and the
+        second requests that were answered with the existing order (`replayed`).
         """
         committed_count = 0
         replayed_count = 0
@@ -49,7 +49,7 @@ class UnknownCommitFault(Fault):
             # The proxy drops the reply to the first COMMIT that follows the victim's key. Only the
             # victim's transaction contains this key.
             rule = self.testbed.database_proxy.lose_reply(b"COMMIT", after=key.encode())
-            victim.ask(shop)
+            victim.send_request(shop)
             was_reply_dropped = rule.fired and victim.first_outcome == "unknown"
             order_numbers = [
                 order["order"] for order in shop.orders(trial.sale) if order["key"] == key
@@ -57,16 +57,17 @@ class UnknownCommitFault(Fault):
             if was_reply_dropped and len(order_numbers) == 1:
                 committed_count += 1
             rule.cancel()
-            trial.send(victim, VICTIMS_NODE).is_done.wait(2 * ANSWER_TIMEOUT_SECONDS)
-            # If the first COMMIT had not taken effect, this request would sell without `replayed`.
-            answer = victim.last_body
-            if answer.get("replayed") and order_numbers == [answer.get("order")]:
+            trial.start_buyer(victim, VICTIMS_NODE).is_done.wait(2 * ANSWER_TIMEOUT_SECONDS)
+            # If the first COMMIT had not taken effect, the second request would get a new order,
+            # and an answer without `replayed`.
+            answer_body = victim.last_body
+            if answer_body.get("replayed") and order_numbers == [answer_body.get("order")]:
                 replayed_count += 1
         self.committed_counts.append(committed_count)
         self.replayed_counts.append(replayed_count)
         if committed_count < STOCK:
             trial.mark_inconclusive(
-                f"only {committed_count} of {STOCK} orders existed before their buyers asked again"
+                f"only {committed_count} of {STOCK} orders existed before the second requests"
             )
         elif replayed_count < STOCK:
             trial.problems.append(
@@ -74,7 +75,7 @@ class UnknownCommitFault(Fault):
             )
 
     def describe_observations(self) -> str:
-        """Return the numbers of dropped replies and of replayed orders."""
+        """Return how many replies were dropped, and how many buyers got their order replayed."""
         return (
             f"{sum(self.committed_counts)} replies to COMMIT were dropped and the order was there"
             f" before its buyer asked again; {sum(self.replayed_counts)} buyers got it replayed"
