@@ -29,7 +29,7 @@ def in_new_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 
 
 @asynccontextmanager
-async def locks_on(port: int) -> AsyncIterator[MakeLock]:
+async def open_lock_maker(port: int) -> AsyncIterator[MakeLock]:
     """Yield a function that makes locks with a new client. Their tasks end with the block."""
     client = redis.asyncio.Redis(port=port)
     yield lambda name, **options: AsyncRedisLock(client, name, **{"ttl": 30, **options})
@@ -39,9 +39,11 @@ async def locks_on(port: int) -> AsyncIterator[MakeLock]:
 
 
 @asynccontextmanager
-async def lock_on(port: int, name: str = "tested", **options: Any) -> AsyncIterator[AsyncRedisLock]:
+async def open_lock(
+    port: int, name: str = "tested", **options: Any
+) -> AsyncIterator[AsyncRedisLock]:
     """Yield a lock with a new client. Its tasks end with the block."""
-    async with locks_on(port) as make_lock:
+    async with open_lock_maker(port) as make_lock:
         yield make_lock(name, **options)
 
 

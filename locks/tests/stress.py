@@ -170,10 +170,10 @@ def contend(
     counter = None if counter_port is None else FencedCounter(counter_port)
     build_ready_path(history, os.getpid()).touch()
     if "asyncio" in lock_kind:
-        remains = asyncio.run(contend_in_tasks(lock_kind, port, ttl, writer, counter))
+        leftovers = asyncio.run(contend_in_tasks(lock_kind, port, ttl, writer, counter))
     else:
-        remains = contend_in_threads(lock_kind, port, ttl, writer, counter)
-    writer.write(left=remains)
+        leftovers = contend_in_threads(lock_kind, port, ttl, writer, counter)
+    writer.write(left=leftovers)
 
 
 def build_ready_path(history: Path, pid: int | None) -> Path:
@@ -214,14 +214,14 @@ def increment_counter(
 
 
 def contend_in_thread(
-    lock: Any, writer: HistoryWriter, counter: FencedCounter | None, chance: random.Random
+    lock: Any, writer: HistoryWriter, counter: FencedCounter | None, rng: random.Random
 ) -> None:
     """Hold the lock again and again, and add 1 to the counter each time, until the stop event."""
     while not stop_event.is_set():
         try:
-            with lock.hold(wait=chance.choice(WAITS_SECONDS)) as lease:
+            with lock.hold(wait=rng.choice(WAITS_SECONDS)) as lease:
                 count = claim_counter(lease, writer, counter)
-                time.sleep(chance.choice(HOLDS_SECONDS))
+                time.sleep(rng.choice(HOLDS_SECONDS))
                 increment_counter(lease, writer, counter, count)
         except EXPECTED_ERRORS:
             time.sleep(0.01)
@@ -237,13 +237,13 @@ def contend_in_threads(
         lock = one_file.OneFileLock(client, NAME, ttl=ttl)
     else:
         lock = RedisLock(client, NAME, ttl=ttl)
-    chances = [random.Random(f"{os.getpid()}-{number}") for number in range(THREADS_PER_PROCESS)]
+    rngs = [random.Random(f"{os.getpid()}-{number}") for number in range(THREADS_PER_PROCESS)]
     with ThreadPoolExecutor(THREADS_PER_PROCESS) as pool:
         # map() raises the exception of a thread only when its result is read, as list() does.
-        list(pool.map(lambda chance: contend_in_thread(lock, writer, counter, chance), chances))
+        list(pool.map(lambda rng: contend_in_thread(lock, writer, counter, rng), rngs))
     if lock_kind == "one_file":
-        return count_remains(count_renewing_threads, within=ttl + 5)
-    return count_remains(
+        return count_leftovers(count_renewing_threads, within=ttl + 5)
+    return count_leftovers(
         lambda: count_waiters_and_leases(lock._wakeups.waiters, lock._watchdog), within=ttl + 5
     )
 
@@ -252,7 +252,7 @@ async def contend_in_task(
     lock: AsyncRedisLock,
     writer: HistoryWriter,
     counter: FencedCounter | None,
-    chance: random.Random,
+    rng: random.Random,
 ) -> None:
     """Hold the lock again and again, and add 1 to the counter each time, until the stop event.
 
@@ -261,11 +261,11 @@ async def contend_in_task(
     while not stop_event.is_set():
         try:
             # The timeout may come at any moment, while the task is in the queue or in the block.
-            async with asyncio.timeout(chance.choice([None, None, None, 0.01, 0.1, 0.5])):
-                wait = chance.choice(WAITS_SECONDS)
-                async with lock.hold(wait=wait, cancel_on_loss=chance.random() < 0.5) as lease:
+            async with asyncio.timeout(rng.choice([None, None, None, 0.01, 0.1, 0.5])):
+                wait = rng.choice(WAITS_SECONDS)
+                async with lock.hold(wait=wait, cancel_on_loss=rng.random() < 0.5) as lease:
                     count = claim_counter(lease, writer, counter)
-                    await asyncio.sleep(chance.choice(HOLDS_SECONDS))
+                    await asyncio.sleep(rng.choice(HOLDS_SECONDS))
                     increment_counter(lease, writer, counter, count)
         except (*EXPECTED_ERRORS, TimeoutError):
             await asyncio.sleep(0.01)
@@ -277,17 +277,17 @@ async def contend_in_tasks(
     """Contend in tasks, and return what is left in this process when they have ended."""
     client = make_client(lock_kind, port, ttl)
     lock = AsyncRedisLock(client, NAME, ttl=ttl)
-    chances = [random.Random(f"{os.getpid()}-{number}") for number in range(TASKS_PER_PROCESS)]
-    await asyncio.gather(*(contend_in_task(lock, writer, counter, chance) for chance in chances))
+    rngs = [random.Random(f"{os.getpid()}-{number}") for number in range(TASKS_PER_PROCESS)]
+    await asyncio.gather(*(contend_in_task(lock, writer, counter, rng) for rng in rngs))
     resources = await lock._get_resources()
-    remains = await asyncio.to_thread(
-        count_remains,
+    leftovers = await asyncio.to_thread(
+        count_leftovers,
         lambda: count_waiters_and_leases(resources.wakeups.waiters, resources.watchdog),
         within=ttl + 5,
     )
     await client.aclose()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    return remains | {"tasks": sum("locks" not in task.get_name() for task in tasks)}
+    return leftovers | {"tasks": sum("locks" not in task.get_name() for task in tasks)}
 
 
 def count_waiters_and_leases(waiters: Any, watchdog: Any) -> dict[str, int]:
@@ -309,7 +309,7 @@ def count_renewing_threads() -> dict[str, int]:
     return {"threads": sum(thread.name == "locks.one_file" for thread in threading.enumerate())}
 
 
-def count_remains(count: Callable[[], dict[str, int]], within: float) -> dict[str, int]:
+def count_leftovers(count: Callable[[], dict[str, int]], within: float) -> dict[str, int]:
     """Repeat `count` until all counts are 0 or `within` seconds are over. Return the last counts.
 
     The counts tell how many waiters, leases, threads and the like are left.
@@ -372,10 +372,10 @@ def judge(events: Sequence[dict[str, Any]], counter: int = 0, writes: int = 0) -
     longest_gap = max(gaps, default=0.0)
     if longest_gap > LONGEST_GAP_SECONDS:
         wrong.append(f"the lock was not used for {longest_gap:.2f} s although many waited")
-    remains = [event["left"] for event in events if "left" in event]
-    wrong += [f"left behind: {counts}" for counts in remains if any(counts.values())]
-    if len(remains) < PROCESS_COUNT:
-        wrong.append(f"{PROCESS_COUNT - len(remains)} processes did not end by themselves")
+    leftovers = [event["left"] for event in events if "left" in event]
+    wrong += [f"left behind: {counts}" for counts in leftovers if any(counts.values())]
+    if len(leftovers) < PROCESS_COUNT:
+        wrong.append(f"{PROCESS_COUNT - len(leftovers)} processes did not end by themselves")
     if counter != writes:
         wrong.append(f"the counter is {counter} after {writes} writes")
     return {
@@ -395,7 +395,7 @@ class StressRun:
     def __init__(self, lock_kind: str, seconds: float, folder: Path, seed: int) -> None:
         self.lock_kind = lock_kind
         self.history = folder / "history.jsonl"
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.end = time.monotonic() + seconds
         self.faults: Counter[str] = Counter()
         self.cluster = ClusterServers() if "cluster" in lock_kind else None
@@ -423,8 +423,8 @@ class StressRun:
             disturbances["move"] = self._move_slot
             twice_as_often.append("move")
         while time.monotonic() < self.end:
-            time.sleep(self.chance.uniform(0.3, 1.0))
-            name = self.chance.choice([*disturbances, *twice_as_often])
+            time.sleep(self.rng.uniform(0.3, 1.0))
+            name = self.rng.choice([*disturbances, *twice_as_often])
             disturbances[name]()
             self.faults[name] += 1
         for process in self.processes:
@@ -473,7 +473,7 @@ class StressRun:
         the lock, and judge() would report that gap.
         """
         eventually(self._all_contend, within=60)
-        victim = self.chance.randrange(PROCESS_COUNT)
+        victim = self.rng.randrange(PROCESS_COUNT)
         self.processes[victim].kill()
         self.processes[victim].join(10)
         self.processes[victim] = self.start_process()
@@ -486,21 +486,21 @@ class StressRun:
 
     def _stop_process(self) -> None:
         """Suspend a process by SIGSTOP for at most two ttls."""
-        victim = self.chance.choice(self.processes)
+        victim = self.rng.choice(self.processes)
         send_signal(victim, signal.SIGSTOP)
-        time.sleep(self.chance.uniform(0.1, 2 * TTL_SECONDS))
+        time.sleep(self.rng.uniform(0.1, 2 * TTL_SECONDS))
         send_signal(victim, signal.SIGCONT)
 
     def _stop_server(self) -> None:
         """Suspend a server by SIGSTOP for at most half a ttl."""
-        server = self.chance.choice(self.nodes)
+        server = self.rng.choice(self.nodes)
         server.signal(signal.SIGSTOP)
-        time.sleep(self.chance.uniform(0.05, TTL_SECONDS / 2))
+        time.sleep(self.rng.uniform(0.05, TTL_SECONDS / 2))
         server.signal(signal.SIGCONT)
 
     def _pause_clients(self) -> None:
         """Let each server answer no client for at most half a second."""
-        milliseconds = self.chance.randrange(50, 500)
+        milliseconds = self.rng.randrange(50, 500)
         self._on_each_node(lambda client: client.client_pause(milliseconds))
 
     def _flush_scripts(self) -> None:
@@ -518,7 +518,7 @@ class StressRun:
         slot = compute_slot(derive_keys(NAME)[0])
         owner = self.cluster.find_primary(slot)
         other_nodes = [node for node in self.nodes if node is not owner]
-        self.cluster.move(slot, self.chance.choice(other_nodes))
+        self.cluster.move(slot, self.rng.choice(other_nodes))
 
     def _on_each_node(self, disturb: Callable[[redis.Redis], object]) -> None:
         """Call `disturb` with a client of each node, and ignore the errors of the client."""

@@ -19,14 +19,14 @@ from ..clock import now
 from ..connection import Address
 from ..sans_io.protocol import WireError, pack_command
 from ..testing.server import LoopbackProxy, Server, eventually
-from .event_loops import has_waiters, in_new_loop, is_free, lock_on, wait_until
+from .event_loops import has_waiters, in_new_loop, is_free, open_lock, wait_until
 from .waiting import LOCKS_PACKAGE, run_program
 
 
 @in_new_loop
 async def test_decorated_coroutine_holds_the_lock_while_it_runs(server: Server) -> None:
     """The decorator refuses functions that are not coroutine functions."""
-    async with lock_on(server.port) as lock:
+    async with open_lock(server.port) as lock:
 
         @lock.hold(wait=5)
         async def double(number: int) -> int:
@@ -51,7 +51,7 @@ async def test_decorated_coroutine_holds_the_lock_while_it_runs(server: Server) 
 @in_new_loop
 async def test_thousand_tasks_share_three_connections(own_server: Server) -> None:
     """The tasks that wait for a lock do not need a connection each."""
-    async with lock_on(own_server.port, ttl=30) as lock:
+    async with open_lock(own_server.port, ttl=30) as lock:
         async with lock.hold(wait=5):
             tasks = [asyncio.create_task(_hold_once(lock)) for _ in range(1000)]
             await wait_until(lambda: has_waiters(lock, 1000), within=20)
@@ -201,7 +201,7 @@ async def _hold_once(lock: AsyncRedisLock) -> None:
 @in_new_loop
 async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy) -> None:
     """The server has closed the connection before the command is submitted."""
-    async with lock_on(proxy.port) as lock:
+    async with open_lock(proxy.port) as lock:
         assert not await lock.locked()
         connection: Any = (await lock._get_resources()).connections.current_connection
         proxy.cut()

@@ -22,8 +22,8 @@ from .event_loops import (
     has_waiters,
     in_new_loop,
     is_free,
-    lock_on,
-    locks_on,
+    open_lock,
+    open_lock_maker,
     wait_until,
 )
 
@@ -129,7 +129,7 @@ async def test_task_cancelled_at_any_await_leaves_nothing(
     server: Server, scenario: Scenario, held: bool, after_result: bool
 ) -> None:
     """Cancel each scenario at its first await, then at the second, and so on until its end."""
-    async with locks_on(server.port) as make_lock:
+    async with open_lock_maker(server.port) as make_lock:
         async with make_lock(TESTED_NAME).hold(wait=5):
             with suppress(LockTimeout):
                 await make_lock(TESTED_NAME).acquire(0.01)  # the client is subscribed from here on
@@ -149,7 +149,7 @@ def test_task_cancelled_while_it_subscribes_leaves_nothing(
     """The task has a new client, so that it is also cancelled at each await of connecting."""
 
     async def cancel_new_client_at(await_number: int) -> bool:
-        async with locks_on(server.port) as make_lock, lock_on(server.port) as second_lock:
+        async with open_lock_maker(server.port) as make_lock, open_lock(server.port) as second_lock:
             await second_lock.locked()  # connects, before the first client does
             async with second_lock.hold(wait=5):
                 cancelling_run = CancellingRun(
@@ -171,7 +171,7 @@ def test_task_cancelled_while_it_subscribes_leaves_nothing(
 @in_new_loop
 async def test_cancellation_timeout_and_loss_are_distinguished(server: Server) -> None:
     """Each of them ends the block with a different exception."""
-    async with lock_on(server.port, ttl=0.6) as lock:
+    async with open_lock(server.port, ttl=0.6) as lock:
         # A timeout of asyncio.
         with pytest.raises(TimeoutError) as caught:
             async with asyncio.timeout(0.02), lock.hold(wait=5, cancel_on_loss=True):
@@ -242,7 +242,7 @@ def _list_leases(resources: Any) -> list[AsyncLease]:
 @in_new_loop
 async def test_lost_release_is_sent_by_the_second_call(proxy: LoopbackProxy) -> None:
     """The first release does not arrive, and its connection is closed. The second one succeeds."""
-    async with locks_on(proxy.port) as make_lock:
+    async with open_lock_maker(proxy.port) as make_lock:
         lease = await make_lock("first").acquire(1)
         resources: Any = await make_lock("first")._get_resources()
         resources.watchdog.abandon = lambda *_: None  # otherwise abandon() releases the lock, too
@@ -276,7 +276,7 @@ async def test_end_of_the_wait_cancels_no_task(server: Server) -> None:
         finally:
             await lock.acquire(0.05)
 
-    async with lock_on(server.port) as lock, lock.hold(wait=5):
+    async with open_lock(server.port) as lock, lock.hold(wait=5):
         task = CountingTask(clean_up(lock))
         await asyncio.sleep(0)
         task.cancel()

@@ -13,8 +13,8 @@ import redis.asyncio
 
 from .. import AsyncLease, AsyncRedisLock, LockLost, LockTimeout, LossReason, RedisLock, Release
 from ..testing.server import Server, eventually
-from .event_loops import lock_on
-from .waiting import StartWorker, count_listeners, held, run_in_thread, wait_until_queued
+from .event_loops import open_lock
+from .waiting import StartWorker, count_subscribers, hold_lock, run_in_thread, wait_until_queued
 
 
 def test_concurrent_loops_may_all_notice_a_closed_loop(server: Server) -> None:
@@ -86,7 +86,7 @@ def test_lease_checked_after_its_loop_ended_is_lost(server: Server) -> None:
     """The loss cannot call `on_lost` in that loop, but check() raises LockLost."""
 
     async def acquire() -> AsyncLease:
-        async with lock_on(server.port, on_lost=lambda *_: None) as lock:
+        async with open_lock(server.port, on_lost=lambda *_: None) as lock:
             return await lock.acquire(1)
 
     lease = asyncio.run(acquire())
@@ -106,13 +106,13 @@ def test_fork_does_not_keep_a_dead_waiters_subscription(
     The lock would be handed to the dead waiter, and the next waiter would wait for a ttl.
     """
     worker = start_worker()
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         worker.run(**waiting_command, name="tested", ttl=30)
         wait_until_queued(lock, 1)
         child = worker.run("fork_idle_child")
         try:
             worker.kill()
-            eventually(lambda: count_listeners(lock) == [0])
+            eventually(lambda: count_subscribers(lock) == [0])
             assert lease.release() is Release.RELEASED
             lock.acquire(1).release()
         finally:
@@ -139,7 +139,7 @@ def test_fork_while_subscribing_does_not_keep_the_subscription(
         return await read_response(self, **options)
 
     async def main() -> None:
-        async with lock_on(server.port) as lock, lock.hold(wait=1):
+        async with open_lock(server.port) as lock, lock.hold(wait=1):
             monkeypatch.setattr(redis.asyncio.Connection, "read_response", fork_and_read)
             with pytest.raises(LockTimeout):
                 await lock.acquire(0.2)

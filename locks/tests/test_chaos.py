@@ -25,7 +25,7 @@ WORKER_COUNT = 5
 FAULTS = ["kill", "pause", "pause", "cut", "reply", "pubsub", "none"]
 
 
-class Crowd:
+class Contenders:
     """Processes that contend for the lock, and that are killed and paused."""
 
     def __init__(self, port: int, history: Path) -> None:
@@ -40,13 +40,13 @@ class Crowd:
         self.workers = [self._start_worker() for _ in range(WORKER_COUNT)]
         self._pause_end_times: dict[BaseProcess, float] = {}
 
-    def choose_victim(self, lock: RedisLock, generator: random.Random) -> BaseProcess:
+    def choose_victim(self, lock: RedisLock, rng: random.Random) -> BaseProcess:
         """Choose the process of the holder, that of the first waiter, or any, at random.
 
         If the lock has no holder or no waiter, choose any process instead.
         """
-        target = generator.choice(["holder", "first waiter", "any"])
-        any_worker = generator.choice(self.workers)
+        target = rng.choice(["holder", "first waiter", "any"])
+        any_worker = rng.choice(self.workers)
         inspection = lock.inspect()
         token = ""
         if target == "holder" and inspection.owner is not None:
@@ -89,36 +89,36 @@ def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path
     lock = RedisLock(client, "stress", ttl=TTL_SECONDS)
     proxy = LoopbackProxy(own_server.port)
     history = tmp_path / "history.jsonl"
-    generator = random.Random(SEED)
+    rng = random.Random(SEED)
     # Each fault occurs at least once. A fault takes 0.125 s on average, so 8 take a second.
-    plan = [*FAULTS, *generator.choices(FAULTS, k=int(8 * CHAOS_SECONDS))]
-    crowd = Crowd(proxy.port, history)
+    plan = [*FAULTS, *rng.choices(FAULTS, k=int(8 * CHAOS_SECONDS))]
+    contenders = Contenders(proxy.port, history)
     try:
         eventually(history.exists, within=30)
-        for fault in generator.sample(plan, len(plan)):
-            victim = crowd.choose_victim(lock, generator)
+        for fault in rng.sample(plan, len(plan)):
+            victim = contenders.choose_victim(lock, rng)
             if fault == "kill":
-                crowd.kill(victim)
+                contenders.kill(victim)
             elif fault == "pause":
-                crowd.pause(victim, generator.uniform(0.05, 3 * TTL_SECONDS))
+                contenders.pause(victim, rng.uniform(0.05, 3 * TTL_SECONDS))
             elif fault == "cut":
                 proxy.cut()
             elif fault == "reply":
                 proxy.lose_reply(b"EVALSHA")
             elif fault == "pubsub":
                 client.client_kill_filter(_type="pubsub")
-            time.sleep(generator.uniform(0.05, 0.2))
-            crowd.resume()
-        crowd.resume(all_workers=True)
-        for worker in crowd.workers:
+            time.sleep(rng.uniform(0.05, 0.2))
+            contenders.resume()
+        contenders.resume(all_workers=True)
+        for worker in contenders.workers:
             worker.terminate()
-        for worker in crowd.workers:
+        for worker in contenders.workers:
             worker.join(30)
             # SIGTERM kills a process that has just started and has no handler yet.
             assert worker.exitcode in (0, -signal.SIGTERM)
     finally:
-        crowd.resume(all_workers=True)
-        for worker in crowd.workers:
+        contenders.resume(all_workers=True)
+        for worker in contenders.workers:
             worker.kill()
             worker.join(10)
         proxy.stop()

@@ -14,7 +14,7 @@ from .. import LockBackendError, RedisLock, Release, connection
 from ..one_file import OneFileLock
 from ..sans_io import protocol
 from ..testing.server import Server, eventually
-from .waiting import held, run_in_thread, start_waiter, wait_until_queued
+from .waiting import hold_lock, run_in_thread, start_waiter, wait_until_queued
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
@@ -45,7 +45,7 @@ def test_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None
     """Waiters of two locks are woken over the same channel."""
     first_lock, second_lock = (RedisLock(client, name, ttl=10) for name in ("first", "second"))
     earlier_channels = set(client.pubsub_channels("lock:wake:*"))  # of other tests' clients
-    with held(first_lock), held(second_lock):
+    with hold_lock(first_lock), hold_lock(second_lock):
         waiters = [start_waiter(first_lock), start_waiter(second_lock)]
         assert len(set(client.pubsub_channels("lock:wake:*")) - earlier_channels) == 1
     for waiter in waiters:
@@ -94,7 +94,7 @@ def test_acl_line_of_the_readme_is_sufficient(own_server: Server) -> None:
     admin.execute_command("ACL", "SETUSER", "locks", "reset", "on", ">pw", *read_acl_rules())
     client = own_server.make_client(username="locks", password="pw")
     lock = RedisLock(client, "acl", ttl=0.6)
-    with held(lock):
+    with hold_lock(lock):
         waiters = [run_in_thread(lambda: lock.acquire(10).release()) for _ in range(3)]
         wait_until_queued(lock, 3)
         pings = admin.info("commandstats")["cmdstat_ping"]["calls"]
@@ -109,7 +109,7 @@ def test_acl_line_of_the_readme_is_sufficient(own_server: Server) -> None:
         admin.script_flush()
         admin.delete("lock:{acl}")
     assert [waiter.result(5) for waiter in waiters] == [Release.RELEASED] * 3
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         first_deadline = lease.deadline
         admin.script_flush()
         eventually(lambda: lease.deadline > first_deadline)

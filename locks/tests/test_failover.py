@@ -23,7 +23,7 @@ from .stress import find_violations, list_holds, read_history, start_contender
 from .waiting import run_in_thread, start_waiter, wait_until_queued
 
 
-class Pair:
+class ReplicatedPair:
     """A master, its replica, and a proxy in place of the master's DNS name, which leads to it."""
 
     def __init__(self) -> None:
@@ -65,20 +65,20 @@ def _read_role(server: Server) -> str:
 
 
 @pytest.fixture
-def pair() -> Iterator[Pair]:
+def pair() -> Iterator[ReplicatedPair]:
     """A master and its replica, behind a proxy."""
-    pair = Pair()
+    pair = ReplicatedPair()
     yield pair
     pair.stop()
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def factory(request: pytest.FixtureRequest, pair: Pair) -> Iterator[LockFactory]:
+def factory(request: pytest.FixtureRequest, pair: ReplicatedPair) -> Iterator[LockFactory]:
     """A factory of each kind of lock in turn. The locks reach the master through the proxy."""
     yield from yield_and_close(make_server_factory(request.param, pair.proxy.port))
 
 
-def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(pair: Pair) -> None:
+def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(pair: ReplicatedPair) -> None:
     """The waiter still listens to the demoted master, to which the wake-up is replicated."""
     lock = RedisLock(pair.make_client(), "sold once", ttl=30)
     lease = lock.acquire(5)
@@ -94,7 +94,9 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(pair: Pair) -> No
     assert next_lease.release() is Release.RELEASED
 
 
-def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, factory: LockFactory) -> None:
+def test_demoted_master_is_left_after_its_first_refusal(
+    pair: ReplicatedPair, factory: LockFactory
+) -> None:
     """After one error all commands go to the new master, over new connections."""
     lock = factory.make_lock("left", ttl=10)
     with lock.hold(wait=1):
@@ -109,7 +111,9 @@ def test_demoted_master_is_left_after_its_first_refusal(pair: Pair, factory: Loc
     assert pair.master.make_client().exists("lock:{left}:fence")
 
 
-def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, factory: LockFactory) -> None:
+def test_waiters_move_to_the_new_master_after_a_refusal(
+    pair: ReplicatedPair, factory: LockFactory
+) -> None:
     """A command of the waiter's process is refused, so the process subscribes again."""
     lease = RedisLock(pair.master.make_client(), "followed", ttl=30).acquire(5)
     waiter = start_waiter(factory.make_lock("followed", ttl=30))
@@ -126,7 +130,9 @@ def test_waiters_move_to_the_new_master_after_a_refusal(pair: Pair, factory: Loc
 
 
 @pytest.mark.usefixtures("_frequent_probes")
-def test_idle_waiter_follows_a_failover_without_an_error(pair: Pair, factory: LockFactory) -> None:
+def test_idle_waiter_follows_a_failover_without_an_error(
+    pair: ReplicatedPair, factory: LockFactory
+) -> None:
     """No command of this process is refused, so only the probe of its subscription can tell."""
     name = "looked after"
     lease = RedisLock(pair.master.make_client(), name, ttl=60).acquire(5)
@@ -148,7 +154,7 @@ def _read_waiters_channel(server: Server, name: str) -> bytes | None:
     return bytes(entries[0].split()[0]) if entries else None
 
 
-def test_waiting_at_a_replica_is_refused(pair: Pair, factory: LockFactory) -> None:
+def test_waiting_at_a_replica_is_refused(pair: ReplicatedPair, factory: LockFactory) -> None:
     """The new master would find no subscriber to wake, and the waiter would sleep for a ttl."""
     lock = factory.make_lock("waits elsewhere", ttl=60)
     with lock.hold(wait=1):
@@ -161,7 +167,7 @@ def test_waiting_at_a_replica_is_refused(pair: Pair, factory: LockFactory) -> No
 
 
 @pytest.mark.usefixtures("_frequent_probes")
-def test_silent_subscription_at_a_master_is_kept(pair: Pair) -> None:
+def test_silent_subscription_at_a_master_is_kept(pair: ReplicatedPair) -> None:
     """A probe that finds no failover, or cannot find out, does not subscribe again."""
     lock = RedisLock(pair.make_client(), "undisturbed", ttl=60)
     with lock.hold(wait=1):
@@ -183,7 +189,9 @@ def _count_calls(server: Server, command: str) -> int:
     return int(commandstats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
 
-def test_holder_and_waiters_follow_a_sentinel_failover(pair: Pair, tmp_path: Path) -> None:
+def test_holder_and_waiters_follow_a_sentinel_failover(
+    pair: ReplicatedPair, tmp_path: Path
+) -> None:
     """The waiter queues at the new master, and the holder releases the lock there."""
     log = (tmp_path / "log").open("wb")
     sentinels = Sentinels(tmp_path, pair.master.port, log)
@@ -228,7 +236,7 @@ def _request_failover(port: int) -> bool:
             return False
 
 
-def test_failovers_allow_no_second_holder(pair: Pair, tmp_path: Path) -> None:
+def test_failovers_allow_no_second_holder(pair: ReplicatedPair, tmp_path: Path) -> None:
     """No failover loses a write: FAILOVER waits for the replica. Clients stay connected."""
     history = tmp_path / "history.jsonl"
     workers = [

@@ -17,8 +17,8 @@ from ..testing.server import Server, eventually
 from .contract.lock_factories import make_server_factory
 from .waiting import (
     StartWorker,
-    count_listeners,
-    held,
+    count_subscribers,
+    hold_lock,
     queue_turn,
     run_in_thread,
     start_waiter,
@@ -37,7 +37,7 @@ def test_monitoring_subscription_revives_no_dead_waiter(
     with pubsub() as monitor:
         monitor.psubscribe("*")
         assert monitor.get_message(timeout=5)  # it has subscribed
-        with held(lock) as lease:
+        with hold_lock(lock) as lease:
             for count, worker in enumerate(workers, 1):
                 worker.send("acquire", name="monitored", ttl=2, wait=30)
                 wait_until_queued(lock, count)
@@ -65,20 +65,20 @@ def test_waiters_keep_their_places_if_the_subscription_breaks(
         worker.send("acquire", name="tested", ttl=30, wait=30)
         wait_until_queued(lock, waiters + 1)
 
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         our_waiters = [queue_turn(lock, f"our waiter {number}", served) for number in range(3)]
         queue_up(first_worker)
         queue_up(second_worker)
-        with broken_subscription(client, lock):
+        with break_subscription(client, lock):
             lease.release()
-            first_worker.read_answer()
+            first_worker.read_reply()
             assert first_worker.run("release") == "released"
-            second_worker.read_answer()
+            second_worker.read_reply()
         wait_until_queued(lock, 3)  # our waiters are back
         queue_up(newcomer)
-        eventually(lambda: set(count_listeners(lock)) == {1})  # every waiter can be woken again
+        eventually(lambda: set(count_subscribers(lock)) == {1})  # every waiter can be woken again
         assert second_worker.run("release") == "released"
-        newcomer.read_answer()
+        newcomer.read_reply()
         assert served == ["our waiter 0", "our waiter 1", "our waiter 2"]
         assert newcomer.run("release") == "released"
     for our_waiter in our_waiters:
@@ -86,7 +86,7 @@ def test_waiters_keep_their_places_if_the_subscription_breaks(
 
 
 @contextmanager
-def broken_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
+def break_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
     """Cut the subscription of this process's waiters, and prevent a new one during the block."""
     our_wakeups = lock._wakeups
     may_listen = threading.Event()
@@ -141,7 +141,7 @@ def test_forced_release_of_a_free_lock_keeps_the_paused_process_marked(
     """
     lock = RedisLock(client, "forced", ttl=0.5)
     worker = start_worker()
-    with held(lock):
+    with hold_lock(lock):
         worker.run("start_threads", name="forced", ttl=0.5, wait=60, count=3)
         wait_until_queued(lock, 3)
         worker.pause()
@@ -175,7 +175,7 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, lock_kin
         with lock.hold(wait=60):
             pass
 
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         turns = [run_in_thread(take_turn) for _ in range(WAITER_COUNT)]
         eventually(lambda: client.zcard("lock:{crowd}:places") == WAITER_COUNT, within=60)
         client.config_resetstat()
@@ -200,7 +200,7 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
     expiring_lock = RedisLock(client, name, **options)
     served: list[str] = []
     b, c = start_worker(), start_worker()
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         next_holder = start_waiter(expiring_lock)
         turns = [queue_turn(lock, f"A{number}", served) for number in range(1, 4)]
         b.send("acquire", name=name, ttl=30, wait=30)
@@ -215,7 +215,7 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
             with suppress(TimeoutError):  # the assertion below tells which turns are missing
                 turn.result(2)
         assert served == ["A1", "A2", "A3"]
-        b.read_answer()
+        b.read_reply()
         assert b.run("release") == "released"
 
 
@@ -225,7 +225,7 @@ def test_waiters_of_a_paused_process_regain_their_places(
     """After the pause all eight queue in their old order, although a later waiter overtook them."""
     lock = RedisLock(client, "places back", ttl=1)
     worker = start_worker()
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         lease.extend(300)  # the waiters sleep for as long as this lease may last
         worker.run("start_threads", name="places back", ttl=1, wait=60, count=8)
         wait_until_queued(lock, 8)

@@ -9,7 +9,7 @@ from .. import LockTimeout, RedisLock, Release, client_resources, connection
 from ..sans_io import acquisition, renewals
 from ..sans_io.protocol import LEAVE, WireError
 from ..testing.server import eventually
-from .waiting import StartWorker, held, is_free, start_waiter, wait_until_queued
+from .waiting import StartWorker, hold_lock, is_free, start_waiter, wait_until_queued
 
 
 class Interrupted(BaseException):
@@ -27,7 +27,7 @@ def test_exception_while_waiting_leaves_no_queue_entry(
         queues.append(lock.inspect().waiters)
         raise error
 
-    with held(lock):
+    with hold_lock(lock):
         monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(error):
             lock.acquire(5)
@@ -39,7 +39,7 @@ def test_exception_after_the_grant_frees_the_lock(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The release grants the lock to the waiter, which is interrupted before it knows that."""
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
 
         def interrupt(*_: object) -> None:
             lease.release()
@@ -103,7 +103,7 @@ def test_release_passes_over_a_waiter_whose_wait_has_ended(
 ) -> None:
     """The first waiter is paused until its wait has ended, so the second one gets the lock."""
     sleeper = start_worker()
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         sleeper.send("acquire", name="tested", ttl=10, wait=0.5)
         wait_until_queued(lock, 1)
         sleeper.pause()
@@ -114,7 +114,7 @@ def test_release_passes_over_a_waiter_whose_wait_has_ended(
     next_waiter.result(1).release()
     sleeper.resume()
     # The last poll of the sleeper may find the lock free.
-    if sleeper.read_answer() != "LockTimeout":
+    if sleeper.read_reply() != "LockTimeout":
         assert sleeper.run("release") == "released"
     assert not lock.locked()
 
@@ -150,7 +150,7 @@ def test_interrupted_waiter_returns_a_granted_lock(
             super().__init__(*args)
             self.due += 60
 
-    with pytest.MonkeyPatch.context() as patch, held(lock) as lease:
+    with pytest.MonkeyPatch.context() as patch, hold_lock(lock) as lease:
         patch.setattr(renewals, "AbandonedToken", LateAbandonedToken)
         monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(Interrupted):

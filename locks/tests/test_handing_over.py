@@ -15,13 +15,13 @@ from .. import Lease, LockBackendError, RedisLock, Release
 from ..errors import LossReason
 from ..sans_io.protocol import LEAST
 from ..testing.server import LoopbackProxy, Server, eventually
-from .waiting import held
+from .waiting import hold_lock
 
 
 def test_unrenewed_lease_can_be_extended(client: redis.Redis) -> None:
     """The holder extends it three times, and then lets it end."""
     lock = RedisLock(client, "extended", ttl=0.4, renew=False)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         for _ in range(3):
             assert not lease.lost_event.wait(0.25)
             lease.extend(0.4)
@@ -83,7 +83,7 @@ def test_unanswered_extension_leaves_the_lease_unchanged(
 ) -> None:
     """A hand-over begins with an extension."""
     lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         first_deadline = lease.deadline
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError, match="not extended"):
@@ -111,7 +111,7 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
         assert lock_was_taken.wait(5)
         return replies
 
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         lease.extend(1)  # the server knows the script from here on
         # Only this watchdog is patched: those of earlier tests may still release their tokens.
         monkeypatch.setattr(watchdog, "_run_batch", run_batch_slowly)
@@ -154,7 +154,7 @@ def test_unanswered_release_of_a_reused_token_is_not_repeated(
 def test_wildcard_or_empty_token_is_refused(client: redis.Redis, token: str, message: str) -> None:
     """In release.lua the token * stands for any holder."""
     lock = RedisLock(client, "any", ttl=1)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         handover = json.dumps({"name": "any", "token": lease.token, "fence": 1})
         with pytest.raises(ValueError, match=message):
             lock.adopt(handover, token=token)
@@ -167,7 +167,7 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
 ) -> None:
     """The server may execute the unanswered command of the hand-over after a renewal."""
     lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         # The next renewal must also renew the key of the fence: see Renewal.choose_keys().
         lock._watchdog.renewals[lock.keys[0], lease.token].refresh_fence_at = 0.0
         lease.extend(30)

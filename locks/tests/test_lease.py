@@ -24,12 +24,12 @@ from .. import (
 )
 from ..clock import now
 from ..testing.server import Server, eventually
-from .waiting import StartWorker, held, run_in_thread, start_waiter, wait_until_queued
+from .waiting import StartWorker, hold_lock, run_in_thread, start_waiter, wait_until_queued
 
 
 def test_inspect_shows_owner_time_left_and_waiters(client: redis.Redis, lock: RedisLock) -> None:
     assert lock.inspect().owner is None
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         first_waiter, second_waiter = start_waiter(lock), start_waiter(lock)
         inspection = lock.inspect()
         assert (inspection.owner, inspection.fence) == (lease.token, lease.fence)
@@ -153,7 +153,7 @@ def test_wall_clock_of_the_client_may_jump(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lease uses the monotonic clock, so jumps of time.time() do not change it."""
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         waiter = start_waiter(lock)
         monkeypatch.setattr(time, "time", lambda: 0.0)
         lease.check()
@@ -170,7 +170,7 @@ def test_paused_holder_notices_that_its_lease_ended(
     holder = start_worker()
     stale_lease = holder.run("acquire", name="tested", ttl=0.3, wait=1)
     holder.pause()
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         assert lease.fence is not None
         assert lease.fence > stale_lease["fence"]
         holder.resume()
@@ -184,18 +184,18 @@ def test_paused_waiter_does_not_trust_an_expired_grant(
 ) -> None:
     """The lock is granted to a paused waiter, and that lease ends before it resumes."""
     sleeper = start_worker()
-    with held(lock):
+    with hold_lock(lock):
         sleeper.send("acquire", name="tested", ttl=0.3, wait=30)
         wait_until_queued(lock, 1)
         sleeper.pause()
     sleeper_token = lock.inspect().owner
     assert sleeper_token is not None
-    with held(lock) as lease:  # after the end of the lease that the sleeper was granted
+    with hold_lock(lock) as lease:  # after the end of the lease that the sleeper was granted
         sleeper.resume()
         # The sleeper polled, and is queued again.
         eventually(lambda: lock.inspect().waiters == (sleeper_token,))
         assert lock.inspect().owner == lease.token
-    answer = sleeper.read_answer()
+    answer = sleeper.read_reply()
     assert answer["fence"] > (lease.fence or 0)
     assert sleeper.run("release") == "released"
 

@@ -14,7 +14,7 @@ import redis.asyncio
 from .. import LockBackendError, LockLost, RedisLock, clock
 from .. import lease as lease_module
 from ..testing.server import Server, eventually, find_free_port
-from .waiting import LOCKS_PACKAGE, held, run_program, start_waiter
+from .waiting import LOCKS_PACKAGE, hold_lock, run_program, start_waiter
 
 
 def test_failed_acquires_leak_no_memory() -> None:
@@ -41,7 +41,7 @@ def test_short_lived_clients_leave_no_thread_or_connection(server: Server) -> No
     for number in range(30):
         client = redis.Redis(port=server.port, db=number % 15, client_name=f"brief-{number}")
         lock = RedisLock(client, "brief", ttl=0.3)
-        with held(lock):
+        with hold_lock(lock):
             waiter = start_waiter(lock)
         waiter.result(5).release()
         client.close()
@@ -80,11 +80,11 @@ def test_lock_decorates_plain_functions_only(lock: RedisLock) -> None:
 
 def test_lifetime_of_the_fence_can_be_chosen(client: redis.Redis) -> None:
     """The server keeps a fence for `fence_ttl` seconds, by default for a week."""
-    with held(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600)):
+    with hold_lock(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600)):
         waiter = start_waiter(RedisLock(client, "brief fence", ttl=10, fence_ttl=3600))
     waiter.result(5).release()
     assert 3000 < client.ttl("lock:{brief fence}:fence") <= 3600
-    with held(RedisLock(client, "week", ttl=10)):
+    with hold_lock(RedisLock(client, "week", ttl=10)):
         pass
     assert 6 * 86400 < client.ttl("lock:{week}:fence") <= 7 * 86400
     with pytest.raises(ValueError, match="at least the ttl"):

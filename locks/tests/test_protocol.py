@@ -76,10 +76,10 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
     The request takes `sending` seconds to the server, which queues the waiter and grants the lock
     `waited` seconds later. The waiter reads the wake-up `delay` seconds after that.
     """
-    chance = random.Random(7)
+    rng = random.Random(7)
     for _ in range(5000):
-        waited = chance.choice([0, chance.uniform(0, 1), chance.uniform(0, 600)])
-        delay, sending = chance.uniform(0, 2 * TTL_SECONDS), chance.uniform(0, 0.2)
+        waited = rng.choice([0, rng.uniform(0, 1), rng.uniform(0, 600)])
+        delay, sending = rng.uniform(0, 2 * TTL_SECONDS), rng.uniform(0, 0.2)
         granted_at = QUEUED_REPLY.sent_at + sending + waited
         expires_at = granted_at + TTL_SECONDS
         wake = Wake(1, QUEUED_REPLY.clock + int(waited * 1e6))

@@ -9,14 +9,14 @@ import redis
 
 from .. import LockTimeout, RedisLock, Release, client_resources
 from ..testing.server import Server
-from .waiting import StartWorker, held, run_in_thread, start_waiter, wait_until_queued
+from .waiting import StartWorker, hold_lock, run_in_thread, start_waiter, wait_until_queued
 
 
 def test_newcomer_does_not_overtake_the_queue_of_an_expired_lock(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     """The lock is free, but a waiter was queued before the newcomer tries."""
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         waiter = start_waiter(lock)
         client.delete("lock:{tested}")  # as if the holder's lease had ended
         assert lock.try_acquire() is None
@@ -33,7 +33,7 @@ def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
             with lock.hold(wait=10):
                 should_stop.wait(0.005)
 
-    with held(lock):
+    with hold_lock(lock):
         competitors = [run_in_thread(acquire_repeatedly) for _ in range(4)]
         wait_until_queued(lock, 4)
         started = time.monotonic()
@@ -50,7 +50,7 @@ def test_keys_of_the_queue_outlive_the_lease_and_expire(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     """The lease lasts for 30 s, and the queue is kept for 60 s after it."""
-    with held(lock):
+    with hold_lock(lock):
         waiter = start_waiter(lock)
         second_waiter = start_waiter(lock)
         for key in ("lock:{tested}:places", "lock:{tested}:waiting"):
@@ -63,7 +63,7 @@ def test_waiter_without_a_wake_up_takes_a_free_lock_at_timeout(
     client: redis.Redis, lock: RedisLock
 ) -> None:
     """At the end of its wait a waiter tries once more."""
-    with held(lock):
+    with hold_lock(lock):
         waiter = start_waiter(lock, wait=0.2)
         client.delete(*lock.keys[:3])  # the lock and its queue: nothing will wake the waiter
         assert waiter.result(5).waited_seconds >= 0.2
@@ -74,7 +74,7 @@ def test_wait_can_exceed_the_socket_timeout(server: Server) -> None:
     """The client's socket_timeout is 0.2 s, and the waits are longer."""
     impatient_client = server.make_client(socket_timeout=0.2)
     lock = RedisLock(impatient_client, "long", ttl=10)
-    with held(lock):
+    with hold_lock(lock):
         waiter = start_waiter(lock)
         with pytest.raises(LockTimeout):
             lock.acquire(0.7)
@@ -91,7 +91,7 @@ def test_waiters_beyond_the_pool_need_no_connection(server: Server) -> None:
     subscribers = [pubsub() for _ in range(2)]
     for subscriber in subscribers:
         subscriber.subscribe("any")  # this takes a connection out of the pool
-    with held(lock):
+    with hold_lock(lock):
         waiters = [start_waiter(lock) for _ in range(12)]
     for waiter in waiters:
         waiter.result(5).release()
@@ -133,7 +133,7 @@ def test_release_between_the_try_and_the_sleep_is_not_missed(
         may_sleep.wait(5)
         return sleep(*args)  # type: ignore[arg-type]
 
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         monkeypatch.setattr(client_resources, "_sleep", sleep_later)
         waiter = run_in_thread(lambda: lock.acquire(20))
         sleep_event.wait(5)
@@ -146,13 +146,13 @@ def test_release_between_the_try_and_the_sleep_is_not_missed(
 
 def test_late_wake_up_does_not_release_a_held_lease(client: redis.Redis, lock: RedisLock) -> None:
     """The wake-up of a lease that is held already is published once more."""
-    with held(lock) as first_lease:
+    with hold_lock(lock) as first_lease:
         waiter = start_waiter(lock)
     lease = waiter.result(5)
     client.publish(lock._wakeups.waiters.channel, "not a wake-up")
     # Like a wake-up of hand_over.lua: token, fence and clock.
     client.publish(lock._wakeups.waiters.channel, f"{lease.token} {lease.fence} {lease.fence}")
-    with held(RedisLock(client, "later", ttl=10)):
+    with hold_lock(RedisLock(client, "later", ttl=10)):
         later_waiter = start_waiter(RedisLock(client, "later", ttl=10))
     later_waiter.result(5).release()  # its wake-up is read after those published above
     assert lock.inspect().owner == lease.token

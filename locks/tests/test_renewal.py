@@ -15,7 +15,7 @@ import redis
 from .. import Lease, LossReason, RedisLock, Release, hooks, watchdog
 from ..sans_io.protocol import Call
 from ..testing.server import LoopbackProxy, Server, eventually
-from .waiting import held, start_waiter
+from .waiting import hold_lock, start_waiter
 
 
 def test_one_short_ttl_does_not_shorten_later_timeouts(
@@ -165,7 +165,7 @@ def test_callback_that_exits_ends_no_thread(
         sys.exit(1)
 
     def lose_lease(name: str) -> None:
-        with held(RedisLock(client, name, ttl=10, on_lost=on_lost)) as lease:
+        with hold_lock(RedisLock(client, name, ttl=10, on_lost=on_lost)) as lease:
             lease.mark_lost(LossReason.GONE)
             lease.mark_lost(LossReason.TAKEN)
             eventually(lambda: name in lost_names)
@@ -180,7 +180,7 @@ def test_full_server_still_renews_extends_and_grants(own_server: Server) -> None
     """None of these needs memory, so the lease is not lost at maxmemory."""
     client = own_server.make_client()
     lock = RedisLock(client, "full", ttl=2)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         waiter = start_waiter(lock)
         client.config_set("maxmemory", 1)
         with pytest.raises(redis.exceptions.OutOfMemoryError):

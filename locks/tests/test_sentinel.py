@@ -19,7 +19,7 @@ from servers.sentinels import MASTER, Sentinels
 from .. import AsyncRedisLock, RedisLock
 from ..aio.sentinel_pool import SentinelPool
 from ..testing.server import Server, eventually
-from .waiting import held, start_waiter
+from .waiting import hold_lock, start_waiter
 
 
 class FakeSentinels:
@@ -71,7 +71,7 @@ def test_replaced_master_is_left_although_it_answers(
     RedisLock(client, "split", ttl=10).acquire(1).release()  # connects to the old master
     sentinels.master = new_master
     look_up_master(client)  # the open connection can be compared with the new address from now on
-    with held(RedisLock(client, "split brain", ttl=10)):
+    with hold_lock(RedisLock(client, "split brain", ttl=10)):
         assert new_master.make_client().keys("*split brain*") != []
         assert old_master.make_client().keys("*split brain*") == []
 
@@ -96,7 +96,7 @@ def test_waiters_listen_to_the_new_master(
 ) -> None:
     """The waiters' subscription to the old master stays open and silent."""
     lock = RedisLock(client, "followed", ttl=30)
-    with held(lock):
+    with hold_lock(lock):
         waiter = start_waiter(lock)
         old_channel = lock._wakeups.waiters.channel
     waiter.result(5).release()
@@ -107,7 +107,7 @@ def test_waiters_listen_to_the_new_master(
             not lock._wakeups.waiters.is_listening or lock._wakeups.waiters.channel != old_channel
         )
     )
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         waiter = start_waiter(lock)
         lease.release()
         waiter.result(5).release()

@@ -18,7 +18,7 @@ from ..lazy import get_or_create
 from ..lease import BaseLease
 from ..sans_io.protocol import Arg, pack_command
 from ..testing.server import Server
-from .waiting import LOCKS_PACKAGE, held, run_in_thread, run_program
+from .waiting import LOCKS_PACKAGE, hold_lock, run_in_thread, run_program
 
 #: Uses locks for {seconds}, interrupted again and again. Prints the number of interrupts and the
 #: number of mailboxes that are left.
@@ -83,7 +83,7 @@ def test_hiredis_packs_no_command_of_a_lock(
     monkeypatch.setattr(hiredis, "pack_command", pack_and_record)
     lock = RedisLock(client, "packed", ttl=0.3)
     client.script_flush()
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         assert lock.try_acquire() is None
         assert not lease.lost_event.wait(0.3)
     # The client of this test sent SCRIPT FLUSH, so hiredis packs the commands of redis-py.
@@ -119,7 +119,7 @@ def test_interrupt_after_making_the_mailbox_leaves_none(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(waiters_class, "join", make_mailbox_and_interrupt)
-    with held(lock), pytest.raises(KeyboardInterrupt):
+    with hold_lock(lock), pytest.raises(KeyboardInterrupt):
         lock.acquire(5)
     assert not lock._wakeups.waiters.mailboxes
 

@@ -9,7 +9,7 @@ import redis
 from .. import Metrics, RedisLock, Release, connection, watchdog
 from ..testing.server import eventually
 from ..watchdog import Watchdog
-from .waiting import StartWorker, held
+from .waiting import StartWorker, hold_lock
 
 
 def test_renewal_during_the_release_loses_no_lease(
@@ -29,7 +29,7 @@ def test_renewal_during_the_release_loses_no_lease(
 
     monkeypatch.setattr(watchdog, "run_scripts", release_and_renew)
     assert release_event.wait(2)
-    with held(lock):  # for at least one round of the watchdog
+    with hold_lock(lock):  # for at least one round of the watchdog
         assert not lease.lost_event.wait(0.2)
     assert lease.loss is None
     assert lock._watchdog.renewals == {}
@@ -83,7 +83,7 @@ def test_unexpected_error_does_not_end_the_watchdog(
 
     monkeypatch.setattr(Watchdog, "_renew_due", fail_once)
     lock = RedisLock(client, "survived", ttl=0.3)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         assert failure.wait(2)
         assert not lease.lost_event.wait(0.6)
         lease.check()
@@ -119,7 +119,7 @@ def test_extended_lease_notices_its_loss_in_time(client: redis.Redis) -> None:
             renewal.set()
 
     lock = RedisLock(client, "extended and lost", ttl=0.6, metrics=RenewalMetrics())
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         lease.extend(15)
         renewal.clear()
         assert renewal.wait(5)

@@ -15,7 +15,7 @@ from ..clock import now
 from ..sans_io.acquisition import Acquisition
 from ..sans_io.protocol import STAY
 from ..testing.server import LoopbackProxy, Server, eventually
-from .waiting import held, run_in_thread, start_waiter
+from .waiting import hold_lock, run_in_thread, start_waiter
 
 
 def test_retry_after_a_lost_reply_has_the_same_fence(lock: RedisLock) -> None:
@@ -38,7 +38,7 @@ def test_lost_reply_to_a_waiter_leaves_no_queue_entry(
     """The reply to the command that enqueues the waiter is lost."""
     direct_lock = RedisLock(client, "waiter cut", ttl=10)
     proxied_lock = RedisLock(server.make_client(port=proxy.port), "waiter cut", ttl=10)
-    with held(direct_lock):
+    with hold_lock(direct_lock):
         # The waiter has subscribed, so the next reply is that to the command which enqueues it.
         proxied_lock._wakeups.listen(now() + 5)
         proxy.lose_reply(b"EVALSHA")
@@ -54,7 +54,7 @@ def test_silent_subscription_is_replaced(
     """The connection of the subscription is open, but passes on nothing any more."""
     direct_lock = RedisLock(client, "half open", ttl=30)
     proxied_lock = RedisLock(server.make_client(port=proxy.port), "half open", ttl=30)
-    with held(direct_lock) as lease:
+    with hold_lock(direct_lock) as lease:
         waiter = start_waiter(proxied_lock)
         old_channel = proxied_lock._wakeups.waiters.channel
         proxy.freeze_connections(having_sent=b"SUBSCRIBE")
@@ -79,7 +79,7 @@ def test_broken_idle_connection_is_replaced_before_use(
     server: Server, proxy: LoopbackProxy
 ) -> None:
     lock = RedisLock(server.make_client(port=proxy.port), "idle", ttl=10)
-    with held(lock):
+    with hold_lock(lock):
         proxy.cut()
         # Wait until the end of the connection has arrived.
         eventually(lambda: _is_dead(lock._connections._idle[-1]))
@@ -115,7 +115,7 @@ def test_lock_works_with_any_client_options(server: Server, options: dict[str, A
     """Some of these options change how replies are decoded, or which connection is used."""
     client = server.make_client(**options)
     lock = RedisLock(client, "蘋果 größe", ttl=10)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         assert isinstance(lease.fence, int)
         assert lock.inspect().owner == lease.token
         waiter = start_waiter(lock)
@@ -129,7 +129,7 @@ def test_contended_acquisition_takes_two_commands(own_server: Server, waiter_cou
     client = own_server.make_client()  # no earlier test still cleans up on it
     lock = RedisLock(client, "counted", ttl=30)
     lock._wakeups.listen(now() + 5)  # a waiter without a subscription sends one more command
-    with held(lock):
+    with hold_lock(lock):
         client.config_resetstat()
         turns = [run_in_thread(lambda: lock.acquire(30).release()) for _ in range(waiter_count)]
         eventually(lambda: client.zcard("lock:{counted}:places") == waiter_count)
@@ -153,7 +153,7 @@ def test_long_wait_costs_no_commands_while_the_queue_moves(own_server: Server) -
         with lock.hold(wait=30):
             pause.wait(0.15)
 
-    with held(lock):
+    with hold_lock(lock):
         client.config_resetstat()
         turns = [run_in_thread(take_turn) for _ in range(12)]
         eventually(lambda: client.zcard("lock:{moving}:places") == 12)

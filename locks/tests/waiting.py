@@ -64,7 +64,7 @@ def queue_turn(lock: Any, name: str, served: list[str]) -> Future[None]:
     return turn
 
 
-def count_listeners(lock: Any) -> list[int]:
+def count_subscribers(lock: Any) -> list[int]:
     """Return the number of subscribers of each channel on which a process waits for the lock."""
     # This key has the waiter's channel by the waiter's token, and a field "*": see hand_over.lua.
     fields = lock.client.hgetall(lock.keys[2])
@@ -96,7 +96,7 @@ def run_program(
 
 
 @contextmanager
-def held(lock: Any) -> Iterator[Lease]:
+def hold_lock(lock: Any) -> Iterator[Lease]:
     """Hold the lock for the block, and release it unless the block has released it.
 
     If the block raises, the lock stays held: a release could hide the error of the test.

@@ -40,20 +40,20 @@ class Worker:
         self._process = spawn.Process(target=serve, args=(port, child_pipe), daemon=True)
         self._process.start()
         child_pipe.close()
-        assert self.read_answer() == "ready"
+        assert self.read_reply() == "ready"
 
     def send(self, command: str, **arguments: Any) -> None:
         """Send a command, and do not wait for its answer."""
         self._pipe.send((command, arguments))
 
-    def read_answer(self) -> Any:
+    def read_reply(self) -> Any:
         """Return the answer to the oldest unanswered command."""
         return self._pipe.recv()
 
     def run(self, command: str, **arguments: Any) -> Any:
         """Send a command, and return its answer."""
         self.send(command, **arguments)
-        return self.read_answer()
+        return self.read_reply()
 
     def pause(self) -> None:
         """Send SIGSTOP, and wait until the process is stopped."""

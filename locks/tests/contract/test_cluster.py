@@ -224,7 +224,7 @@ def test_waiter_at_a_silent_node_follows_the_slot(factory: LockFactory) -> None:
 
 
 @contextmanager
-def proxied_factory(
+def open_proxied_factory(
     lock_kind: str, cluster: ClusterServers, **options: Any
 ) -> Iterator[tuple[LockFactory, list[LoopbackProxy]]]:
     """Yield a factory of locks that reach each node through a proxy, and the proxies."""
@@ -250,7 +250,7 @@ def test_adoption_with_a_lost_reply_raises_and_frees_the_lock(
     lock_kind: str, cluster: ClusterServers
 ) -> None:
     """The adoption raises: its retry cannot tell whether the first try set the new token."""
-    with proxied_factory(lock_kind, cluster) as (factory, proxies):
+    with open_proxied_factory(lock_kind, cluster) as (factory, proxies):
         lock = factory.make_lock(f"adopted {lock_kind}", ttl=30)
         handover = lock.acquire(5).hand_over()
         # Lose the reply to the adoption, the command with the argument "set".
@@ -268,7 +268,7 @@ def test_lost_grant_is_taken_back_if_the_retry_is_refused(
     lock_kind: str, cluster: ClusterServers
 ) -> None:
     """The reply is lost, and the retry is not sent: its new connection may not set its name."""
-    with proxied_factory(lock_kind, cluster, client_name="refused") as (factory, proxies):
+    with open_proxied_factory(lock_kind, cluster, client_name="refused") as (factory, proxies):
         lock = factory.make_lock(f"refused {lock_kind}", ttl=30)
         lock.acquire(5).release()  # opens the connection on which the reply is lost
         admins = [node.make_client() for node in cluster.nodes]

@@ -26,7 +26,7 @@ from ... import (
 from ...sans_io.protocol import Call, load_script
 from ...testing.server import Server, eventually, find_free_port
 from ..test_giving_up import Interrupted
-from ..waiting import held, run_in_thread, wait_until_queued
+from ..waiting import hold_lock, run_in_thread, wait_until_queued
 from .lock_factories import AnyLock, LockFactory, make_server_factory, yield_and_close
 
 
@@ -44,7 +44,7 @@ def list_locked(*locks: AnyLock) -> list[bool]:
 def test_opposite_orders_of_locks_do_not_deadlock(factory: LockFactory) -> None:
     """With plain locks each thread would get its first lock, then wait for the other thread's."""
     a, b = factory.make_lock("a"), factory.make_lock("b")
-    with held(a), held(b):
+    with hold_lock(a), hold_lock(b):
         waiters = {run_in_thread(lambda: MultiLock([a, b]).acquire(5))}
         waiters.add(run_in_thread(lambda: MultiLock([b, a]).acquire(5)))
         wait_until_queued(a, 2)
@@ -58,7 +58,7 @@ def test_opposite_orders_of_locks_do_not_deadlock(factory: LockFactory) -> None:
 def test_timeout_of_one_lock_releases_the_acquired_ones(factory: LockFactory) -> None:
     locks = [factory.make_lock(name) for name in "abc"]
     cart: AnyLock = MultiLock(reversed(locks))
-    with held(locks[2]):
+    with hold_lock(locks[2]):
         started = time.monotonic()
         with pytest.raises(LockTimeout, match=r"^c: "):
             cart.acquire(0.3)
@@ -120,10 +120,10 @@ def test_loss_of_one_lock_is_the_loss_of_the_lease(factory: LockFactory) -> None
 def test_lock_lost_during_the_wait_for_another_is_noticed(factory: LockFactory) -> None:
     """The first lock's lease expires while the second lock is awaited."""
     expiring_lock, held_lock = factory.make_lock("a", ttl=0.2, renew=False), factory.make_lock("b")
-    with held(held_lock):
+    with hold_lock(held_lock):
         waiter = run_in_thread(lambda: MultiLock([expiring_lock, held_lock]).acquire(10))
         wait_until_queued(held_lock, 1)
-        with held(expiring_lock):  # the waiter's lease on this lock has expired
+        with hold_lock(expiring_lock):  # the waiter's lease on this lock has expired
             pass
     with pytest.raises(LockLost, match=r"^a: lost while waiting for other locks"):
         waiter.result(5)
@@ -208,7 +208,7 @@ def test_interrupted_wait_releases_the_acquired_locks(
         assert list_locked(*locks[:2]) == [True, True]
         raise Interrupted
 
-    with held(locks[2]):
+    with hold_lock(locks[2]):
         monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(Interrupted):
             MultiLock(locks).acquire(5)
