@@ -1,4 +1,4 @@
-"""Fixtures: a server, clients, a proxy, processes. Each test leaves no key without a ttl."""
+"""Fixtures: a server, clients, a proxy, worker processes."""
 
 from collections.abc import Callable, Iterator
 
@@ -21,7 +21,7 @@ def shared_server() -> Iterator[Server]:
 
 @pytest.fixture
 def server(shared_server: Server) -> Iterator[Server]:
-    """An empty shared server. No test may leave a key without a ttl on it."""
+    """The shared server, emptied. After the test, check that it left no key without a ttl."""
     with redis.Redis(port=shared_server.port) as client:
         client.flushall()
         yield shared_server
@@ -31,7 +31,7 @@ def server(shared_server: Server) -> Iterator[Server]:
 
 @pytest.fixture
 def own_server() -> Iterator[Server]:
-    """A server of this test alone, which may kill, pause or restart it."""
+    """A server that only this test uses, so the test may kill, pause or restart it."""
     server = Server()
     yield server
     server.stop()
@@ -45,25 +45,30 @@ def client(server: Server) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def lock(client: redis.Redis) -> RedisLock:
+    """A lock named "tested" with a ttl of 30 s."""
     return RedisLock(client, "tested", ttl=30)
 
 
 @pytest.fixture
 def _frequent_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verify each subscription after 0.1 s of silence, instead of 5 s."""
+    """Probe each subscription after 0.1 s without a message, instead of 5 s.
+
+    The probe of a subscription checks whether it is still alive, and on the right server.
+    """
     for module in (wakeups, aio_wakeups):
         monkeypatch.setattr(module, "PROBE_SECONDS", 0.1)
 
 
 @pytest.fixture
 def proxy(server: Server) -> Iterator[LoopbackProxy]:
+    """A proxy in front of the shared server, which can cut connections and lose replies."""
     with LoopbackProxy(server.port) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def start_worker(server: Server) -> Iterator[StartWorker]:
-    """A function that starts a worker, a process that uses the server."""
+    """A function that starts a worker: a process that uses the server, and can be killed."""
     workers: list[Worker] = []
 
     def start() -> Worker:

@@ -1,4 +1,4 @@
-"""Locks on an event loop that ends with the test, and tasks that are cancelled on it."""
+"""Helpers for tests of asyncio: locks in a new event loop, and tasks that a test cancels."""
 
 import asyncio
 import inspect
@@ -19,7 +19,7 @@ P = ParamSpec("P")
 
 
 def in_new_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Turn a test that is a coroutine function into a function that runs it in a new event loop."""
+    """Decorate a coroutine function as a test that pytest can call. It runs in a new event loop."""
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -30,7 +30,10 @@ def in_new_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 
 @asynccontextmanager
 async def open_lock_maker(port: int) -> AsyncIterator[MakeLock]:
-    """Yield a function that makes locks with a new client. Their tasks end with the block."""
+    """Yield a function that makes locks with a new client.
+
+    At the end of the block close the client, its connections and the tasks of its locks.
+    """
     client = redis.asyncio.Redis(port=port)
     yield lambda name, **options: AsyncRedisLock(client, name, **{"ttl": 30, **options})
     for resources in client_resources._resources_by_client.pop(client.connection_pool, {}).values():
@@ -42,21 +45,20 @@ async def open_lock_maker(port: int) -> AsyncIterator[MakeLock]:
 async def open_lock(
     port: int, name: str = "tested", **options: Any
 ) -> AsyncIterator[AsyncRedisLock]:
-    """Yield a lock with a new client. Its tasks end with the block."""
+    """Yield a lock with a new client, and close that client at the end of the block."""
     async with open_lock_maker(port) as make_lock:
         yield make_lock(name, **options)
 
 
 async def wait_until(condition: Callable[[], Any], within: float = 3.0) -> None:
-    """Wait until the condition holds. Fail after `within` seconds.
+    """Wait until the condition holds. Raise TimeoutError after `within` seconds.
 
-    The condition may be a coroutine function.
+    The condition is a function that returns a truth value, or a coroutine with a truth value.
     """
     async with asyncio.timeout(within):
         while True:
-            is_met = condition()
-            if inspect.iscoroutine(is_met):
-                is_met = await is_met
+            outcome = condition()
+            is_met = await outcome if inspect.iscoroutine(outcome) else outcome
             if is_met:
                 return
             await asyncio.sleep(0.002)
@@ -65,7 +67,7 @@ async def wait_until(condition: Callable[[], Any], within: float = 3.0) -> None:
 async def is_free(*locks: AsyncRedisLock) -> bool:
     """Return whether the locks have neither holders nor waiters."""
     inspections = [await lock.inspect() for lock in locks]
-    return all((state.owner, state.waiters) == (None, ()) for state in inspections)
+    return all(inspection.owner is None and not inspection.waiters for inspection in inspections)
 
 
 async def has_waiters(lock: AsyncRedisLock, count: int = 1) -> bool:
@@ -74,12 +76,17 @@ async def has_waiters(lock: AsyncRedisLock, count: int = 1) -> bool:
 
 
 class CancellingRun:
-    """Runs a coroutine in the task that awaits run(), and cancels that task at one of its awaits.
+    """Runs a coroutine, and cancels the task that runs it when the coroutine awaits.
 
-    await_number: The number of that await, from 1.
-    after_result: False cancels before the awaited future is done. True cancels after that, but
-        before the task resumes, so that the task never sees the result (a reply, a lock).
-    has_cancelled: Whether the coroutine reached that await.
+    Args:
+        coroutine: The coroutine. The task that awaits run() runs it.
+        await_number: The number of the await at which the task is cancelled, from 1.
+        after_result: False: cancel before the awaited future is done. True: cancel when the future
+            is done, but before the task resumes. Then the task never sees the result of the
+            future, such as a reply or a lock.
+
+    Attributes:
+        has_cancelled: Whether the coroutine has reached that await.
     """
 
     def __init__(
@@ -91,14 +98,15 @@ class CancellingRun:
         self._after_result = after_result
 
     async def run(self) -> Any:
-        return await self._drive()
+        return await self._run_and_cancel()
 
     @types.coroutine
-    def _drive(self) -> Generator[Any, Any, Any]:
-        """Run the coroutine as `await self._coroutine` does, and cancel the task at one await.
+    def _run_and_cancel(self) -> Generator[Any, Any, Any]:
+        """Run the coroutine as `await self._coroutine` would, and cancel the task at one await.
 
-        The coroutine yields each future that it awaits, or None for asyncio.sleep(0). The event
-        loop resumes it with a value or with an exception.
+        At each await the coroutine yields the awaited future, or None for asyncio.sleep(0). This
+        generator yields it to the event loop. The loop resumes the generator with a value or an
+        exception, and the generator passes that to the coroutine.
         """
         task = asyncio.current_task()
         assert task is not None

@@ -1,22 +1,27 @@
 """A stress test of every kind of lock, with an outside checker: python -m locks.tests.stress --help
 
-A door (--door) is a kind of lock with a kind of server. Some processes contend for one lock while
-they are killed and stopped, connections are cut, scripts are forgotten, the server is paused and,
-in a cluster, the lock's slot moves to and fro. Each holder writes the times at which a check of its
-lease passed into a history, and adds 1 to a counter in a second server, which refuses stale fences.
-Afterwards this program judges the history:
+Some processes contend for one lock. Meanwhile this program kills and stops processes, cuts
+connections, flushes the servers' scripts, pauses the servers and, in a cluster, moves the lock's
+slot between the nodes. Each holder checks its lease several times, and records the time of each
+check that passed in a history. It also adds 1 to a counter in a second server, which refuses stale
+fences. Afterwards this program checks:
 
-- no two leases were valid at the same time, and no fence fell or came twice;
-- the counter is what was added to it;
-- the lock was never free for long although many waited for it;
-- no process hung, or has waiters, leases, threads or tasks left at its end;
-- the lock can be taken at the end.
+- no two leases were valid at the same time, and each fence is higher than the one before;
+- the counter is the number of the increments;
+- the lock was never unused for long while many waited for it;
+- no process hung, or had waiters, leases, threads or tasks left when it ended;
+- the lock can be acquired at the end.
 
-The history has one JSON object per line: {"token", "fence", "at"}, the monotonic second just before
-a check that passed; and from each process at its end {"left"}, what is left in it. Each line is
-written at once, so that the history has the lines of a killed holder, too.
+The history is a file with one JSON object per line. There are two kinds of objects:
 
-Prints the results as JSON, one line for each door. The exit code is 1 if anything is wrong.
+- {"token", "fence", "at"}: a check of the lease with this token and fence passed. "at" is the
+  monotonic time in seconds just before the check.
+- {"left"}: a process ended. "left" has the numbers of waiters, leases and the like left in it.
+
+No line is buffered, so the history also has all lines of the processes that were killed.
+
+The option --door chooses a kind of lock and the kind of server that it uses; each such pair is
+called a door. The program prints a line of JSON per door. Its exit code is 1 if a check failed.
 """
 
 import argparse
@@ -37,9 +42,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 import redis.asyncio
@@ -54,21 +59,22 @@ from ..testing.cluster import ClusterServers
 from ..testing.server import Server, eventually
 from .worker import send_signal
 
-#: "threads" and "cluster" stand for RedisLock, "...asyncio" for AsyncRedisLock.
+#: The doors. The lock is a RedisLock for "threads" and "cluster", an AsyncRedisLock for the names
+#: with "asyncio", and a OneFileLock for "one_file".
 LOCK_KINDS = ["threads", "asyncio", "cluster", "cluster-asyncio", "one_file"]
-#: The name of the lock.
-NAME = "stress"
+#: The name of the lock for which the processes contend.
+LOCK_NAME = "stress"
 PROCESS_COUNT = 3
 THREADS_PER_PROCESS = 8
 TASKS_PER_PROCESS = 60
 TTL_SECONDS = 1.0
-#: Time for which no process may use the lock while others wait: its holder may be stopped for two
-#: ttls, and its ttl may have to end. The rest is for a busy machine.
+#: The longest time for which the lock may be unused without being reported. The holder may be
+#: stopped for two ttls, and after that a lost lease must expire. The rest is for a busy machine.
 LONGEST_GAP_SECONDS = 5.0
-#: The waits, chosen at random: a single try, short waits that end in the queue, and long waits,
-#: which must be served.
+#: A contender chooses one of these waits at random: a single try, a wait that may be too short to
+#: acquire the lock, or a wait that should always be long enough.
 WAITS_SECONDS = [0.0, 0.02, 0.3, 60.0, 60.0]
-#: The times for which a lock is held, chosen at random.
+#: A contender chooses one of these times at random, and holds the lock for that time.
 HOLDS_SECONDS = [0.0, 0.0, 0.001, 0.005]
 #: The errors that a contender may get because of the disturbances, or at the end of a short wait.
 EXPECTED_ERRORS = (LockError, one_file.LockTimeout, one_file.LockLost, redis.RedisError)
@@ -77,16 +83,19 @@ stop_event = threading.Event()
 
 
 class FencedCounter:
-    """A counter in another server than the lock. Only the highest fence so far may write it."""
+    """A counter in another server than the lock. It refuses writes with a stale fence.
+
+    A fence is stale if a higher fence has claimed the counter.
+    """
 
     #: KEYS: highest fence, counter. ARGV: fence. Return the counter, or nil for a stale fence.
-    CLAIM = """
+    CLAIM_SCRIPT = """
     if tonumber(ARGV[1]) <= tonumber(redis.call('get', KEYS[1]) or 0) then return false end
     redis.call('set', KEYS[1], ARGV[1])
     return tonumber(redis.call('get', KEYS[2]) or 0)
     """
     #: KEYS: highest fence, counter, number of writes. ARGV: fence, new value of the counter.
-    WRITE = """
+    WRITE_SCRIPT = """
     if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
     redis.call('set', KEYS[2], ARGV[2])
     return redis.call('incr', KEYS[3])
@@ -94,20 +103,23 @@ class FencedCounter:
 
     def __init__(self, port: int) -> None:
         self._client = redis.Redis(port=port)
-        self._claim = self._client.register_script(self.CLAIM)
-        self._write = self._client.register_script(self.WRITE)
+        self._claim = self._client.register_script(self.CLAIM_SCRIPT)
+        self._write = self._client.register_script(self.WRITE_SCRIPT)
 
     def claim(self, fence: int) -> int | None:
-        """Record the fence as the highest, and return the counter. Return None if it is stale."""
+        """Record the fence as the highest, and return the counter. None: the fence is stale."""
         count: int | None = self._claim(["fence", "counter"], [fence])
         return count
 
     def write(self, fence: int, count: int) -> None:
-        """Set the counter, unless a higher fence was claimed meanwhile."""
+        """Set the counter to `count`, unless a higher fence has claimed it meanwhile."""
         self._write(["fence", "counter", "writes"], [fence, count])
 
     def read_totals(self) -> tuple[int, int]:
-        """Return the counter and the number of writes. They differ if a write was lost."""
+        """Return the counter and the number of accepted writes.
+
+        Each write adds 1. So the two numbers differ if a write overwrote the effect of another.
+        """
         counter, writes = self._client.mget("counter", "writes")
         return int(counter or 0), int(writes or 0)
 
@@ -119,10 +131,14 @@ class HistoryWriter:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def write(self, **event: Any) -> None:
+        """Append an event as one line of JSON."""
         os.write(self._file, json.dumps(event).encode() + b"\n")
 
     def check_and_record(self, lease: Any) -> None:
-        """Check the lease, and append the time just before that. Raise LockLost if it was lost."""
+        """Check the lease, and append an event that the check passed.
+
+        If the lease is lost, raise LockLost, and append nothing.
+        """
         at = time.monotonic()
         lease.check()
         self.write(token=lease.token, fence=lease.fence, at=at)
@@ -137,7 +153,7 @@ def start_contender(
     history: Path,
     counter_port: int | None = None,
 ) -> BaseProcess:
-    """Start a process that takes the lock again and again, for `seconds` or until SIGTERM.
+    """Start a process that acquires the lock repeatedly, for `seconds` or until SIGTERM.
 
     Args:
         lock_kind: One of LOCK_KINDS.
@@ -145,7 +161,7 @@ def start_contender(
         ttl: The ttl of the lock.
         seconds: The time after which the process ends.
         history: The file of the history.
-        counter_port: The port of the server with the FencedCounter, or None to use no counter.
+        counter_port: The port of the server with the FencedCounter. None: there is no counter.
     """
     process = multiprocessing.get_context("spawn").Process(
         target=contend, args=(lock_kind, port, ttl, seconds, history, counter_port), daemon=True
@@ -157,9 +173,10 @@ def start_contender(
 def contend(
     lock_kind: str, port: int, ttl: float, seconds: float, history: Path, counter_port: int | None
 ) -> None:
-    """Acquire the lock in threads or tasks of this process, for `seconds` or until SIGTERM.
+    """Acquire the lock repeatedly in threads or tasks, for `seconds` or until SIGTERM.
 
-    At the end append to the history how many waiters, leases and the like are left.
+    At the end append to the history how many waiters, leases and the like this process has left.
+    The process that start_contender() starts executes this function.
     """
     logging.disable(logging.WARNING)  # the disturbances cause many warnings
     signal.signal(signal.SIGTERM, lambda *_: stop_event.set())
@@ -177,7 +194,7 @@ def contend(
 
 
 def build_ready_path(history: Path, pid: int | None) -> Path:
-    """Return the path of the file that exists once the process with this id contends."""
+    """Return the path of the file that a process creates when it begins to contend."""
     return history.with_name(f"ready-{pid}")
 
 
@@ -192,9 +209,10 @@ def make_client(lock_kind: str, port: int, ttl: float) -> Any:
 
 
 def claim_counter(lease: Any, writer: HistoryWriter, counter: FencedCounter | None) -> int | None:
-    """Check the lease, claim the counter for its fence, and return the count.
+    """Check the lease, and claim the counter for its fence.
 
-    Return None if the fence is stale, or without a counter.
+    Returns:
+        The count. None: the fence is stale, or there is no counter.
     """
     writer.check_and_record(lease)
     return None if counter is None else counter.claim(lease.fence)
@@ -205,7 +223,7 @@ def increment_counter(
 ) -> None:
     """Check the lease, and set the counter to `count` + 1.
 
-    Nothing is written without a counter, or if `count`, the result of claim_counter(), is None.
+    `count` is the result of claim_counter(). If it is None, only check the lease.
     """
     writer.check_and_record(lease)
     if counter is not None and count is not None:
@@ -216,7 +234,7 @@ def increment_counter(
 def contend_in_thread(
     lock: Any, writer: HistoryWriter, counter: FencedCounter | None, rng: random.Random
 ) -> None:
-    """Hold the lock again and again, and add 1 to the counter each time, until the stop event."""
+    """Hold the lock repeatedly, and add 1 to the counter each time, until `stop_event` is set."""
     while not stop_event.is_set():
         try:
             with lock.hold(wait=rng.choice(WAITS_SECONDS)) as lease:
@@ -230,13 +248,13 @@ def contend_in_thread(
 def contend_in_threads(
     lock_kind: str, port: int, ttl: float, writer: HistoryWriter, counter: FencedCounter | None
 ) -> dict[str, int]:
-    """Contend in threads, and return what is left in this process when they have ended."""
+    """Contend in threads, and return what is left in this process afterwards."""
     client = make_client(lock_kind, port, ttl)
     lock: Any
     if lock_kind == "one_file":
-        lock = one_file.OneFileLock(client, NAME, ttl=ttl)
+        lock = one_file.OneFileLock(client, LOCK_NAME, ttl=ttl)
     else:
-        lock = RedisLock(client, NAME, ttl=ttl)
+        lock = RedisLock(client, LOCK_NAME, ttl=ttl)
     rngs = [random.Random(f"{os.getpid()}-{number}") for number in range(THREADS_PER_PROCESS)]
     with ThreadPoolExecutor(THREADS_PER_PROCESS) as pool:
         # map() raises the exception of a thread only when its result is read, as list() does.
@@ -254,13 +272,12 @@ async def contend_in_task(
     counter: FencedCounter | None,
     rng: random.Random,
 ) -> None:
-    """Hold the lock again and again, and add 1 to the counter each time, until the stop event.
+    """Hold the lock repeatedly, and add 1 to the counter each time, until `stop_event` is set.
 
-    Random timeouts cancel the use of the lock.
+    Timeouts of random length cancel the task while it waits for the lock or holds it.
     """
     while not stop_event.is_set():
         try:
-            # The timeout may come at any moment, while the task is in the queue or in the block.
             async with asyncio.timeout(rng.choice([None, None, None, 0.01, 0.1, 0.5])):
                 wait = rng.choice(WAITS_SECONDS)
                 async with lock.hold(wait=wait, cancel_on_loss=rng.random() < 0.5) as lease:
@@ -274,9 +291,9 @@ async def contend_in_task(
 async def contend_in_tasks(
     lock_kind: str, port: int, ttl: float, writer: HistoryWriter, counter: FencedCounter | None
 ) -> dict[str, int]:
-    """Contend in tasks, and return what is left in this process when they have ended."""
+    """Contend in tasks, and return what is left in this process afterwards."""
     client = make_client(lock_kind, port, ttl)
-    lock = AsyncRedisLock(client, NAME, ttl=ttl)
+    lock = AsyncRedisLock(client, LOCK_NAME, ttl=ttl)
     rngs = [random.Random(f"{os.getpid()}-{number}") for number in range(TASKS_PER_PROCESS)]
     await asyncio.gather(*(contend_in_task(lock, writer, counter, rng) for rng in rngs))
     resources = await lock._get_resources()
@@ -291,9 +308,9 @@ async def contend_in_tasks(
 
 
 def count_waiters_and_leases(waiters: Any, watchdog: Any) -> dict[str, int]:
-    """Count what a lock still keeps in this process: waiters, renewed leases, abandoned tokens.
+    """Count the waiters, the renewed leases and the abandoned tokens of a lock in this process.
 
-    A token is abandoned if its release got no reply. The watchdog repeats the release.
+    A token is abandoned if the release of its lease got no reply. The watchdog repeats the release.
     """
     watchdogs = [watchdog]
     if isinstance(watchdog, ClusterNodes):
@@ -306,13 +323,19 @@ def count_waiters_and_leases(waiters: Any, watchdog: Any) -> dict[str, int]:
 
 
 def count_renewing_threads() -> dict[str, int]:
+    """Count the threads in which one_file.py renews leases."""
     return {"threads": sum(thread.name == "locks.one_file" for thread in threading.enumerate())}
 
 
 def count_leftovers(count: Callable[[], dict[str, int]], within: float) -> dict[str, int]:
-    """Repeat `count` until all counts are 0 or `within` seconds are over. Return the last counts.
+    """Call `count` until all its counts are 0, for at most `within` seconds.
 
-    The counts tell how many waiters, leases, threads and the like are left.
+    Args:
+        count: Counts the waiters, leases, threads and the like of this process.
+        within: Seconds.
+
+    Returns:
+        The counts of the last call. If one is not 0, the lock has left something behind.
     """
     end = time.monotonic() + within
     while True:
@@ -330,45 +353,60 @@ def read_history(history: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in history.read_text().splitlines()]
 
 
-def list_holds(events: Sequence[dict[str, Any]]) -> list[tuple[int, float, float]]:
-    """Return (fence, time of the first passed check, time of the last) of each lease, in order."""
-    holds_by_token: dict[str, tuple[int, float, float]] = {}
+class Hold(NamedTuple):
+    """The use of one lease: its fence, and the times of its first and last check that passed."""
+
+    fence: int
+    first_check_at: float
+    last_check_at: float
+
+
+def list_holds(events: Sequence[dict[str, Any]]) -> list[Hold]:
+    """Return the uses of the leases in the history, in the order of their first checks."""
+    holds_by_token: dict[str, Hold] = {}
     for event in events:
         if "fence" in event:
             token, fence, at = event["token"], event["fence"], event["at"]
-            _, first, last = holds_by_token.get(token, (fence, at, at))
-            holds_by_token[token] = fence, min(first, at), max(last, at)
-    return sorted(holds_by_token.values(), key=itemgetter(1, 2))
+            hold = holds_by_token.get(token, Hold(fence, at, at))
+            holds_by_token[token] = Hold(
+                fence, min(hold.first_check_at, at), max(hold.last_check_at, at)
+            )
+    return sorted(holds_by_token.values(), key=attrgetter("first_check_at", "last_check_at"))
 
 
 def find_violations(events: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a message for each pair of leases that overlap, and for each fence that did not rise.
+    """Return a message for each overlap of two leases, and for each fence that is not higher.
 
-    `first` and `last` are the times of a lease's first and last passed check.
+    Each lease is compared with the next one, in the order of their first checks.
     """
     violations = []
-    for (fence, _, last), (next_fence, first, _) in itertools.pairwise(list_holds(events)):
-        if first <= last:
+    for hold, next_hold in itertools.pairwise(list_holds(events)):
+        if next_hold.first_check_at <= hold.last_check_at:
             violations.append(
-                f"the lease with fence {fence} was valid until {last}, but the lease with fence"
-                f" {next_fence} was valid from {first}"
+                f"the lease with fence {hold.fence} was valid until {hold.last_check_at}, but the"
+                f" lease with fence {next_hold.fence} was valid from {next_hold.first_check_at}"
             )
-        if next_fence <= fence:
-            violations.append(f"the fence fell from {fence} to {next_fence}")
+        if next_hold.fence <= hold.fence:
+            violations.append(
+                f"the fence {next_hold.fence} follows {hold.fence}, but must be higher"
+            )
     return violations
 
 
 def judge(events: Sequence[dict[str, Any]], counter: int = 0, writes: int = 0) -> dict[str, Any]:
-    """Return a summary of a run, with a list of its violations under "wrong".
+    """Return a summary of a run. Its "wrong" is a list of messages, one for each failed check.
 
     Args:
         events: The history.
         counter: The counter at the end.
-        writes: The number of times that the counter was incremented.
+        writes: The number of writes that incremented the counter.
     """
     holds = list_holds(events)
     wrong = find_violations(events)
-    gaps = [first - last for (_, _, last), (_, first, _) in itertools.pairwise(holds)]
+    gaps = [
+        next_hold.first_check_at - hold.last_check_at
+        for hold, next_hold in itertools.pairwise(holds)
+    ]
     longest_gap = max(gaps, default=0.0)
     if longest_gap > LONGEST_GAP_SECONDS:
         wrong.append(f"the lock was not used for {longest_gap:.2f} s although many waited")
@@ -390,13 +428,13 @@ def judge(events: Sequence[dict[str, Any]], counter: int = 0, writes: int = 0) -
 
 
 class StressRun:
-    """One run: the servers, the processes that contend for the lock, and the disturbances."""
+    """One run of the stress test: its servers, its contending processes, and its disturbances."""
 
     def __init__(self, lock_kind: str, seconds: float, folder: Path, seed: int) -> None:
         self.lock_kind = lock_kind
         self.history = folder / "history.jsonl"
         self.rng = random.Random(seed)
-        self.end = time.monotonic() + seconds
+        self.ends_at = time.monotonic() + seconds
         self.faults: Counter[str] = Counter()
         self.cluster = ClusterServers() if "cluster" in lock_kind else None
         self.nodes = self.cluster.nodes if self.cluster else [Server()]
@@ -404,7 +442,7 @@ class StressRun:
         self.processes: list[BaseProcess] = []
 
     def run(self) -> dict[str, Any]:
-        """Disturb the servers and the processes until the end, and judge the lock's history."""
+        """Disturb the servers and processes until the end, and return the summary of the run."""
         for _ in range(PROCESS_COUNT):
             self.processes.append(self.start_process())
         # The keys appear in the printed results. Redis calls connections with a subscription
@@ -422,7 +460,7 @@ class StressRun:
         if self.cluster:
             disturbances["move"] = self._move_slot
             twice_as_often.append("move")
-        while time.monotonic() < self.end:
+        while time.monotonic() < self.ends_at:
             time.sleep(self.rng.uniform(0.3, 1.0))
             name = self.rng.choice([*disturbances, *twice_as_often])
             disturbances[name]()
@@ -441,18 +479,18 @@ class StressRun:
             self.lock_kind,
             self.nodes[0].port,
             ttl=TTL_SECONDS,
-            seconds=max(1.0, self.end - time.monotonic()),
+            seconds=max(1.0, self.ends_at - time.monotonic()),
             history=self.history,
             counter_port=self.counter_server.port,
         )
 
     def find_stuck_lock(self) -> list[str]:
-        """Return a list with a message if the lock cannot be acquired any more, else no message."""
+        """Return a list with a message if the lock cannot be acquired, or else an empty list."""
         client = make_client(
             "cluster" if self.cluster else "threads", self.nodes[0].port, TTL_SECONDS
         )
         try:
-            RedisLock(client, NAME, ttl=TTL_SECONDS).acquire(10).release()
+            RedisLock(client, LOCK_NAME, ttl=TTL_SECONDS).acquire(10).release()
         except LockError as error:
             return [f"the lock was not free at the end: {error}"]
         finally:
@@ -469,8 +507,8 @@ class StressRun:
     def _kill_process(self) -> None:
         """Kill a process by SIGKILL, and start another one in its place.
 
-        Wait before until all processes contend. If all were just starting, no process would use
-        the lock, and judge() would report that gap.
+        Before that, wait until all processes contend for the lock. If all of them were still
+        starting, the lock would be unused for long, and judge() would report that.
         """
         eventually(self._all_contend, within=60)
         victim = self.rng.randrange(PROCESS_COUNT)
@@ -499,36 +537,38 @@ class StressRun:
         server.signal(signal.SIGCONT)
 
     def _pause_clients(self) -> None:
-        """Let each server answer no client for at most half a second."""
+        """Stop each server from answering its clients, for at most half a second."""
         milliseconds = self.rng.randrange(50, 500)
-        self._on_each_node(lambda client: client.client_pause(milliseconds))
+        self._disturb_each_node(lambda client: client.client_pause(milliseconds))
 
     def _flush_scripts(self) -> None:
-        self._on_each_node(lambda client: client.script_flush())
+        self._disturb_each_node(lambda client: client.script_flush())
 
     def _cut_subscriptions(self) -> None:
-        self._on_each_node(lambda client: client.client_kill_filter(_type="pubsub"))
+        self._disturb_each_node(lambda client: client.client_kill_filter(_type="pubsub"))
 
     def _cut_other_connections(self) -> None:
-        self._on_each_node(lambda client: client.client_kill_filter(_type="normal", skipme=True))
+        self._disturb_each_node(
+            lambda client: client.client_kill_filter(_type="normal", skipme=True)
+        )
 
     def _move_slot(self) -> None:
         """Move the lock's slot to another node."""
         assert self.cluster is not None
-        slot = compute_slot(derive_keys(NAME)[0])
+        slot = compute_slot(derive_keys(LOCK_NAME)[0])
         owner = self.cluster.find_primary(slot)
         other_nodes = [node for node in self.nodes if node is not owner]
         self.cluster.move(slot, self.rng.choice(other_nodes))
 
-    def _on_each_node(self, disturb: Callable[[redis.Redis], object]) -> None:
-        """Call `disturb` with a client of each node, and ignore the errors of the client."""
+    def _disturb_each_node(self, disturb: Callable[[redis.Redis], object]) -> None:
+        """Call `disturb` with a client of each node, and ignore the errors of stopped nodes."""
         for node in self.nodes:
             with suppress(redis.RedisError), redis.Redis(port=node.port) as client:
                 disturb(client)
 
 
 def run(lock_kind: str, seconds: float, seed: int = 1) -> dict[str, Any]:
-    """Stress one kind of lock, and return the results."""
+    """Stress one kind of lock (a door), and return what the program prints for it."""
     with tempfile.TemporaryDirectory() as folder:
         stress = StressRun(lock_kind, seconds, Path(folder), seed)
         try:

@@ -1,6 +1,7 @@
-"""Random faults: processes are killed and paused, connections cut and replies lost.
+"""A test of a lock under random faults: killed processes, cut connections, lost replies.
 
-LOCKS_CHAOS_SECONDS=120 runs the test longer, LOCKS_CHAOS_SEED=7 chooses another plan of faults.
+Environment variables: LOCKS_CHAOS_SECONDS=120 makes the test longer. LOCKS_CHAOS_SEED=7 seeds the
+random choice of the faults.
 """
 
 import os
@@ -20,13 +21,13 @@ CHAOS_SECONDS = float(os.environ.get("LOCKS_CHAOS_SECONDS", "6"))
 SEED = os.environ.get("LOCKS_CHAOS_SEED", "1")
 TTL_SECONDS = 0.4
 WORKER_COUNT = 5
-#: Kill or pause a process, cut all connections, lose a reply, cut the subscriptions, or only wait.
-#: A pause is twice as likely.
+#: The faults: kill or pause a process, cut all connections, lose a reply, cut the subscriptions, or
+#: do nothing. "pause" is listed twice, so that it is chosen twice as often.
 FAULTS = ["kill", "pause", "pause", "cut", "reply", "pubsub", "none"]
 
 
 class Contenders:
-    """Processes that contend for the lock, and that are killed and paused."""
+    """The worker processes that contend for the lock. The test kills and pauses them."""
 
     def __init__(self, port: int, history: Path) -> None:
         self._start_worker = partial(
@@ -41,16 +42,17 @@ class Contenders:
         self._pause_end_times: dict[BaseProcess, float] = {}
 
     def choose_victim(self, lock: RedisLock, rng: random.Random) -> BaseProcess:
-        """Choose the process of the holder, that of the first waiter, or any, at random.
+        """Return the worker that the next fault hits, chosen at random.
 
-        If the lock has no holder or no waiter, choose any process instead.
+        It is the worker of the holder, the worker of the first waiter, or any worker. If the lock
+        has no holder or no waiter, it is any worker instead.
         """
         target = rng.choice(["holder", "first waiter", "any"])
         any_worker = rng.choice(self.workers)
         inspection = lock.inspect()
         token = ""
         if target == "holder" and inspection.owner is not None:
-            token = inspection.owner  # the token of the holder
+            token = inspection.owner
         elif target == "first waiter" and inspection.waiters:
             token = inspection.waiters[0]
         pid = token.partition("-")[0]  # a token begins with the id of its process
@@ -60,7 +62,7 @@ class Contenders:
         return any_worker
 
     def kill(self, victim: BaseProcess) -> None:
-        """Kill the process, and start another."""
+        """Kill the worker, and start another in its place."""
         victim.kill()
         victim.join(10)
         self.workers.remove(victim)
@@ -68,12 +70,12 @@ class Contenders:
         self.workers.append(self._start_worker())
 
     def pause(self, victim: BaseProcess, seconds: float) -> None:
-        """Suspend the process by SIGSTOP. A call of resume() after this time lets it go on."""
+        """Suspend the worker by SIGSTOP. The first resume() after `seconds` continues it."""
         send_signal(victim, signal.SIGSTOP)
         self._pause_end_times[victim] = time.monotonic() + seconds
 
     def resume(self, all_workers: bool = False) -> None:
-        """Let the suspended processes go on whose pause is over, or all of them."""
+        """Continue each suspended worker whose pause is over, or all suspended workers."""
         for victim, pause_end in list(self._pause_end_times.items()):
             if all_workers or pause_end <= time.monotonic():
                 send_signal(victim, signal.SIGCONT)
@@ -81,16 +83,17 @@ class Contenders:
 
 
 def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path) -> None:
-    """Processes are killed and paused, and connections and replies are lost, in a random order.
+    """Random faults hit the processes that contend for the lock, and their connections.
 
-    Afterwards the lock is free, and its queue becomes empty.
+    No two leases are valid at the same time. Afterwards the lock is free and its queue is empty.
     """
     client = own_server.make_client()
     lock = RedisLock(client, "stress", ttl=TTL_SECONDS)
     proxy = LoopbackProxy(own_server.port)
     history = tmp_path / "history.jsonl"
     rng = random.Random(SEED)
-    # Each fault occurs at least once. A fault takes 0.125 s on average, so 8 take a second.
+    # Each fault occurs at least once. A pause of 0.125 s on average follows each fault, so there
+    # are 8 faults per second.
     plan = [*FAULTS, *rng.choices(FAULTS, k=int(8 * CHAOS_SECONDS))]
     contenders = Contenders(proxy.port, history)
     try:
@@ -125,11 +128,12 @@ def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path
     events = read_history(history)
     assert find_violations(events) == [], f"LOCKS_CHAOS_SEED={SEED}"
     assert len(list_holds(events)) > len(plan) / 4  # the lock was used in spite of the faults
-    assert [key for key in client.scan_iter() if client.pttl(key) == -1] == []
-    lock.acquire(2 * TTL_SECONDS).release()  # no dead waiter delays it
+    keys_without_ttl = [key for key in client.scan_iter() if client.pttl(key) == -1]
+    assert keys_without_ttl == []
+    lock.acquire(2 * TTL_SECONDS).release()  # fails if dead waiters delay the acquisition
 
     def has_no_waiters_after_use() -> bool:
-        lock.acquire(1).release()  # removes waiters that cannot be woken from the queue
+        lock.acquire(1).release()  # removes dead waiters from the queue
         return not lock.inspect().waiters
 
     eventually(has_no_waiters_after_use)

@@ -1,6 +1,6 @@
-"""The order in which waiters get the lock, when some are dead, paused or cut off, or many wait.
+"""Tests of the order in which waiters get the lock if some of them are dead, paused or cut off.
 
-Each worker is a separate process. The waiters in threads share the process of the test.
+A worker is a separate process. Other waiters are threads of the process of the test.
 """
 
 import threading
@@ -19,8 +19,8 @@ from .waiting import (
     StartWorker,
     count_subscribers,
     hold_lock,
-    queue_turn,
     run_in_thread,
+    start_recording_waiter,
     start_waiter,
     wait_until_queued,
 )
@@ -30,13 +30,13 @@ from .worker import Worker
 def test_monitoring_subscription_revives_no_dead_waiter(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
-    """A tool that subscribes to all channels does not make a dead waiter's channel look alive."""
+    """A monitoring tool subscribes to all channels. The lock is not given to a dead waiter."""
     lock = RedisLock(client, "monitored", ttl=2)
     workers = [start_worker() for _ in range(3)]
     pubsub: Any = client.pubsub
     with pubsub() as monitor:
         monitor.psubscribe("*")
-        assert monitor.get_message(timeout=5)  # it has subscribed
+        assert monitor.get_message(timeout=5)  # the confirmation of the subscription
         with hold_lock(lock) as lease:
             for count, worker in enumerate(workers, 1):
                 worker.send("acquire", name="monitored", ttl=2, wait=30)
@@ -47,26 +47,29 @@ def test_monitoring_subscription_revives_no_dead_waiter(
             released_at = time.monotonic()
             lease.release()
             waiter.result(10).release()
-    assert time.monotonic() - released_at < 0.5  # no dead waiter got the lock for its ttl
+    assert time.monotonic() - released_at < 0.5  # no dead waiter had the lock for its ttl of 2 s
 
 
 def test_waiters_keep_their_places_if_the_subscription_breaks(
     client: redis.Redis, lock: RedisLock, start_worker: StartWorker
 ) -> None:
-    """Workers overtake our waiters while these cannot be woken.
+    """The subscription that wakes the waiters in this process breaks and comes back.
 
-    Once our waiters can be woken again, a newcomer queues behind them.
+    While the waiters cannot be woken, two workers that came after them get the lock. Afterwards the
+    waiters have their places again: they are served before a worker that comes after that.
     """
     served: list[str] = []
     first_worker, second_worker, newcomer = start_worker(), start_worker(), start_worker()
 
     def queue_up(worker: Worker) -> None:
-        waiters = len(lock.inspect().waiters)
-        worker.send("acquire", name="tested", ttl=30, wait=30)
-        wait_until_queued(lock, waiters + 1)
+        waiters_before = len(lock.inspect().waiters)
+        worker.send("acquire", name=lock.name, ttl=30, wait=30)
+        wait_until_queued(lock, waiters_before + 1)
 
     with hold_lock(lock) as lease:
-        our_waiters = [queue_turn(lock, f"our waiter {number}", served) for number in range(3)]
+        our_waiters = [
+            start_recording_waiter(lock, f"our waiter {number}", served) for number in range(3)
+        ]
         queue_up(first_worker)
         queue_up(second_worker)
         with break_subscription(client, lock):
@@ -74,7 +77,7 @@ def test_waiters_keep_their_places_if_the_subscription_breaks(
             first_worker.read_reply()
             assert first_worker.run("release") == "released"
             second_worker.read_reply()
-        wait_until_queued(lock, 3)  # our waiters are back
+        wait_until_queued(lock, 3)  # our waiters are in the queue again
         queue_up(newcomer)
         eventually(lambda: set(count_subscribers(lock)) == {1})  # every waiter can be woken again
         assert second_worker.run("release") == "released"
@@ -87,7 +90,7 @@ def test_waiters_keep_their_places_if_the_subscription_breaks(
 
 @contextmanager
 def break_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
-    """Cut the subscription of this process's waiters, and prevent a new one during the block."""
+    """Cut the subscription that wakes this process's waiters, and allow no new one in the block."""
     our_wakeups = lock._wakeups
     may_listen = threading.Event()
     listen = type(our_wakeups).listen
@@ -100,21 +103,20 @@ def break_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(our_wakeups), "listen", listen_late)
         channel = our_wakeups.waiters.channel
-        port = our_wakeups._connection._sock.getsockname()[1]
+        local_port = our_wakeups._connection._sock.getsockname()[1]
         addresses = [connection["addr"] for connection in client.client_list(_type="pubsub")]
-        client.client_kill_filter(
-            addr=next(address for address in addresses if address.endswith(f":{port}"))
-        )
+        our_address = next(address for address in addresses if address.endswith(f":{local_port}"))
+        client.client_kill_filter(addr=our_address)
         eventually(lambda: client.pubsub_numsub(channel)[0][1] == 0)
         yield
         may_listen.set()
 
 
 def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:
-    """A process that hands over its lease is not taken for paused if the lease ends unadopted.
+    """Process A hands over its lease, no process adopts it, and it expires.
 
-    A hands the lease over. When it has ended, the next holder is A's waiter, which came before B's.
-    Two clients of this process stand for the processes A and B.
+    A's waiter then gets the lock before B's, which came later. The server must not take A for a
+    paused process, whose waiters it would skip. Two clients of this process play A and B.
     """
     lock_of_a, lock_of_b = (RedisLock(server.make_client(), "places", ttl=1) for _ in range(2))
     first_lease = lock_of_b.acquire(1)
@@ -122,22 +124,26 @@ def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:
     first_lease.release()  # the server records that it handed the lock to A
     lease_of_a = waiter_of_a.result(5)
     served: list[str] = []
-    turns = [queue_turn(lock_of_a, "A", served), queue_turn(lock_of_b, "B", served)]
+    waiters = [
+        start_recording_waiter(lock_of_a, "A", served),
+        start_recording_waiter(lock_of_b, "B", served),
+    ]
     lease_of_a.hand_over(within=0.3)
     for lock_waiters in lock_of_a._wakeups.waiters._lock_waiters_by_key.values():
-        lock_waiters.lease_ends_at += 0.5  # so that B polls first when the lease has ended
-    for turn in turns:
-        turn.result(10)
+        lock_waiters.lease_ends_at += 0.5  # A polls later, so B's poll finds that the lease ended
+    for waiter in waiters:
+        waiter.result(10)
     assert served == ["A", "B"]
 
 
 def test_forced_release_of_a_free_lock_keeps_the_paused_process_marked(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
-    """The lock was handed to a paused process with further waiters, and its lease has ended.
+    """The lock is handed to a paused process with three waiters, and that lease expires.
 
-    The mark, the field "*" described in hand_over.lua, tells the server not to hand the lock to
-    another waiter of that process.
+    force_release() then finds no holder. It must not delete the mark of the paused process (the
+    field "*" of KEYS[3] in hand_over.lua), because of which the server skips the process's other
+    waiters. So the next try gets the lock.
     """
     lock = RedisLock(client, "forced", ttl=0.5)
     worker = start_worker()
@@ -154,34 +160,34 @@ def test_forced_release_of_a_free_lock_keeps_the_paused_process_marked(
 
 
 WAITER_COUNT = 600
-#: The server runs 29 commands for each waiter, its two scripts and the commands in them, and some
-#: more if the waiter polls again. A bound on the time would depend on the load of the machine.
+#: For each waiter the server runs 29 commands: two scripts and the commands that they call. It
+#: runs more if the waiter polls again. (A bound on the time would depend on the machine.)
 MAX_COMMANDS_PER_WAITER = 40
 
 
 def count_commands(client: redis.Redis) -> int:
-    """Return the number of commands that the server has run, those in scripts included."""
+    """Return how many commands the server has run, including those called by scripts."""
     stats: Any = client.info("commandstats")
     return sum(command_stats["calls"] for command_stats in stats.values())
 
 
 @pytest.mark.parametrize("lock_kind", ["threads", "asyncio"])
 def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, lock_kind: str) -> None:
-    """The number of commands does not grow with the square of the number of waiters."""
+    """The subscription of 600 waiters is cut. Each waiter polls about once, not once per waiter."""
     factory = make_server_factory(lock_kind, own_server.port)
     lock, client = factory.make_lock("crowd", ttl=30), own_server.make_client()
 
-    def take_turn() -> None:
+    def acquire_and_release() -> None:
         with lock.hold(wait=60):
             pass
 
     with hold_lock(lock) as lease:
-        turns = [run_in_thread(take_turn) for _ in range(WAITER_COUNT)]
+        waiters = [run_in_thread(acquire_and_release) for _ in range(WAITER_COUNT)]
         eventually(lambda: client.zcard("lock:{crowd}:places") == WAITER_COUNT, within=60)
         client.config_resetstat()
         client.client_kill_filter(_type="pubsub")
         lease.release()
-    assert [turn.exception(60) for turn in turns] == [None] * WAITER_COUNT
+    assert [waiter.exception(60) for waiter in waiters] == [None] * WAITER_COUNT
     assert count_commands(client) < MAX_COMMANDS_PER_WAITER * WAITER_COUNT
     factory.close()
 
@@ -194,7 +200,11 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, lock_kin
 def test_expired_lease_of_a_living_process_keeps_the_order(
     client: redis.Redis, start_worker: StartWorker, options: dict[str, Any]
 ) -> None:
-    """A holder in this process, A, lets its lease expire. Its waiters A1 to A3 queued before B."""
+    """A process lets its lease expire without a release. Its waiters keep their places.
+
+    This process is A. Its waiters A1 to A3 came before the waiter of the worker B, and are served
+    before B, although a third process, C, notices the expiry first.
+    """
     name = "ends by itself"
     lock = RedisLock(client, name, ttl=30)
     expiring_lock = RedisLock(client, name, **options)
@@ -202,18 +212,20 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
     b, c = start_worker(), start_worker()
     with hold_lock(lock) as lease:
         next_holder = start_waiter(expiring_lock)
-        turns = [queue_turn(lock, f"A{number}", served) for number in range(1, 4)]
+        waiters_of_a = [
+            start_recording_waiter(lock, f"A{number}", served) for number in range(1, 4)
+        ]
         b.send("acquire", name=name, ttl=30, wait=30)
-        wait_until_queued(lock, 5)
+        wait_until_queued(lock, 5)  # next_holder, A1 to A3 and B
         lease.release()
         expired_lease = next_holder.result(5)  # never released
         eventually(lambda: expired_lease.lost)
         eventually(lambda: client.pttl("lock:{ends by itself}") == -2)  # no such key
         # C is the first to notice the expiry.
         assert c.run("acquire", name=name, ttl=30, wait=0) == "LockTimeout"
-        for turn in turns:
-            with suppress(TimeoutError):  # the assertion below tells which turns are missing
-                turn.result(2)
+        for waiter in waiters_of_a:
+            with suppress(TimeoutError):  # the assertion below shows which waiters are missing
+                waiter.result(2)
         assert served == ["A1", "A2", "A3"]
         b.read_reply()
         assert b.run("release") == "released"
@@ -222,18 +234,22 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
 def test_waiters_of_a_paused_process_regain_their_places(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
-    """After the pause all eight queue in their old order, although a later waiter overtook them."""
+    """The lock is given to a later waiter during the pause.
+
+    After the pause the eight waiters of the process are in the queue again, in their old order.
+    """
     lock = RedisLock(client, "places back", ttl=1)
     worker = start_worker()
     with hold_lock(lock) as lease:
-        lease.extend(300)  # the waiters sleep for as long as this lease may last
+        lease.extend(300)  # the waiters sleep until this lease ends, or until they are woken
         worker.run("start_threads", name="places back", ttl=1, wait=60, count=8)
         wait_until_queued(lock, 8)
         waiters_of_worker = lock.inspect().waiters
         last_waiter = start_waiter(lock, wait=30)
         worker.pause()
         lease.release()
-        # The last waiter polls once per ttl, and then the server finds that all others are silent.
+        # The release gave the lock to the first waiter of the paused process. When that lease has
+        # expired, the poll of the last waiter makes the server remove the waiters of the process.
         last_lease = last_waiter.result(10)
     worker.resume()
     wait_until_queued(lock, 8)

@@ -1,4 +1,4 @@
-"""The promises of OneFileLock's docstrings, on a real server, with forced interleavings."""
+"""Tests of what OneFileLock's docstrings say, on a real server."""
 
 import random
 import sys
@@ -29,14 +29,14 @@ def make_lock(client: redis.Redis) -> MakeLock:
 
 
 def test_public_names_are_the_documented_ones(make_lock: MakeLock) -> None:
-    """A user of redis-py's Lock who calls `lock.acquire()` gets an AttributeError."""
+    """There is no acquire(), so code written for redis-py's Lock fails with an AttributeError."""
     public_names = {name for name in dir(make_lock()) if not name.startswith("_")}
     assert public_names == {"hold", "max_hold", "name", "ttl"}
 
 
 def test_lock_has_one_holder_and_fences_rise(make_lock: MakeLock) -> None:
     lock = make_lock()
-    block_guard = threading.Lock()  # the single holder has it while it is in the block
+    block_guard = threading.Lock()  # held in the block, so a second holder would not get it
     fences = []
 
     def take_turn() -> None:
@@ -92,7 +92,7 @@ def test_lease_is_renewed_until_max_hold(make_lock: MakeLock, client: redis.Redi
 def test_stopped_holder_is_replaced_after_the_ttl(
     make_lock: MakeLock, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next holder has a higher fence, and the late release of the first changes nothing."""
+    """The next holder has a higher fence. The late release of the stopped one has no effect."""
     stopped_lock, next_lock = make_lock(ttl=0.2), make_lock()
     monkeypatch.setattr(one_file, "_renew", lambda *_: None)  # as if the process were stopped
     with ExitStack() as stack:
@@ -126,7 +126,7 @@ def is_lost(lease: Lease) -> bool:
 
 
 def test_lost_reply_leaves_no_lock(proxy: LoopbackProxy) -> None:
-    """The reply to an acquisition is lost, and then that to a release."""
+    """The reply to an acquisition is lost, and later the reply to a release."""
     client = make_client_without_retries(proxy)
     lock = OneFileLock(client, "x", ttl=30)
     with lock.hold(wait=1):
@@ -137,12 +137,12 @@ def test_lost_reply_leaves_no_lock(proxy: LoopbackProxy) -> None:
     eventually(lambda: not client.exists("lock:{x}"))
     with lock.hold(wait=1) as lease:
         proxy.lose_reply(b"EVALSHA")
-    assert lease.outcome == "unknown"  # the end of the block raised nothing
+    assert lease.outcome == "unknown"  # the release raised no exception
     assert not client.exists("lock:{x}")
 
 
 def test_short_outage_does_not_lose_the_lease(proxy: LoopbackProxy) -> None:
-    """The connection is cut, and then one renewal is lost. The next renewal comes in time."""
+    """The connection is cut and one renewal is lost. The next renewal still comes in time."""
     with OneFileLock(make_client_without_retries(proxy), "x", ttl=0.9).hold(wait=1) as lease:
         proxy.cut()
         proxy.lose_request(ANY_COMMAND)
@@ -166,7 +166,10 @@ def test_exception_of_the_block_is_kept_and_the_lock_freed(
 def test_fence_ahead_of_the_server_clock_does_not_fall(
     make_lock: MakeLock, client: redis.Redis
 ) -> None:
-    """A fence is the server's time, or 1 more than the last fence if that is higher."""
+    """The last fence is an hour ahead of the clock. The next fences are 1 and 2 higher.
+
+    Usually a fence is the time of the server's clock.
+    """
     last_fence = int((time.time() + 3600) * 1e6)  # microseconds
     client.set("lock:{x}:fence", last_fence, ex=100)
     for number in (1, 2):
@@ -178,7 +181,10 @@ def test_fence_ahead_of_the_server_clock_does_not_fall(
 def test_redis_lock_and_one_file_lock_exclude_each_other(
     make_lock: MakeLock, client: redis.Redis, name: str
 ) -> None:
-    """So an application can switch while both are deployed. RedisLock continues the fences."""
+    """An application can switch from one to the other while both are deployed.
+
+    The fence of a RedisLock is higher than the last fence of the OneFileLock.
+    """
     redis_lock = RedisLock(client, name, ttl=10)
     with make_lock(name).hold(wait=1) as lease:
         assert redis_lock.try_acquire() is None
@@ -189,7 +195,7 @@ def test_redis_lock_and_one_file_lock_exclude_each_other(
 
 
 def test_forked_child_does_not_release_its_parents_lock(server: Server) -> None:
-    """A child is forked in the block, and leaves the block, too."""
+    """A child is forked in the block. The child's exit from the block releases nothing."""
     program = (
         "import os, redis\n"
         f"from {LOCKS_PACKAGE} import one_file\n"

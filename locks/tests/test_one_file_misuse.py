@@ -1,4 +1,4 @@
-"""Clients, arguments and uses that OneFileLock refuses, and unusual ones in which it works."""
+"""Tests of the clients and arguments that OneFileLock refuses, and of unusual uses of it."""
 
 import os
 import threading
@@ -26,8 +26,11 @@ def test_asynchronous_client_or_pipeline_is_refused(make_client: Callable[[], An
         OneFileLock(make_client(), "x", ttl=1)
 
 
-def test_answer_without_a_fence_is_refused() -> None:
-    """Like a pipeline, this client only collects commands. Its answer to a script shows that."""
+def test_reply_without_a_fence_is_refused() -> None:
+    """Like a pipeline, this client only collects commands, and its scripts return no fence.
+
+    It has no attribute by which OneFileLock recognizes a pipeline when it is made.
+    """
 
     class CollectingClient:
         def execute_command(self) -> None: ...
@@ -56,7 +59,10 @@ async def async_generator_function() -> AsyncIterator[int]:
 def test_block_cannot_be_used_as_a_decorator(
     client: redis.Redis, function: Callable[..., Any]
 ) -> None:
-    """A decorator would release the lock before such a function has run."""
+    """Calling these functions returns at once, before their body has run.
+
+    So a decorator would release the lock too early.
+    """
     lock = OneFileLock(client, "x", ttl=1)
     with pytest.raises(TypeError, match="not callable"):
         lock.hold(wait=1)(function)  # type: ignore[operator]
@@ -70,14 +76,17 @@ def test_invalid_name_is_refused(client: redis.Redis, name: Any) -> None:
 
 @pytest.mark.parametrize("wait", ["5", -1, float("nan")])
 def test_wait_that_is_not_a_duration_is_refused(client: redis.Redis, wait: Any) -> None:
-    """It is refused even if the lock is free."""
+    """hold() refuses it, before the lock is tried."""
     lock = OneFileLock(client, "x", ttl=1)
     with pytest.raises((TypeError, ValueError)):
         lock.hold(wait=wait)
 
 
 def test_block_cannot_be_entered_twice(client: redis.Redis) -> None:
-    """Two threads that shared a block would release each other's lock."""
+    """The object that hold() returns is for one `with` statement.
+
+    If two threads could share it, they would release each other's lock.
+    """
     block = OneFileLock(client, "x", ttl=1).hold(wait=1)
     with block, pytest.raises(RuntimeError, match="anew"), block:
         pass
@@ -86,7 +95,10 @@ def test_block_cannot_be_entered_twice(client: redis.Redis) -> None:
 def test_encoding_of_the_client_does_not_change_the_key(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the packer of redis-py uses the encoding, and only if hiredis is not installed."""
+    """Clients with the encodings latin-1 and UTF-8 lock the same key.
+
+    redis-py packs commands with its encoding only if hiredis is not installed, as pretended here.
+    """
     monkeypatch.setattr(redis.connection, "HIREDIS_AVAILABLE", False)
     with redis.Redis(port=read_port(client), encoding="latin-1") as other_client:
         lock = OneFileLock(client, "täst%", ttl=1)
@@ -103,7 +115,7 @@ def read_port(client: redis.Redis) -> int:
 
 def test_forked_child_has_no_lease(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     with OneFileLock(client, "x", ttl=1).hold(wait=1) as lease:
-        monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child
+        monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a forked child
         with pytest.raises(LockLost):
             lease.check()
         monkeypatch.undo()

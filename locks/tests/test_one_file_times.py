@@ -1,4 +1,4 @@
-"""OneFileLock with a late, silent or dead server, interrupts, and garbage collection."""
+"""Tests of OneFileLock with a late or silent server, interrupts, and garbage collection."""
 
 import gc
 import logging
@@ -26,7 +26,10 @@ def make_recommended_client(port: int) -> redis.Redis:
 
 
 def test_late_grant_is_verified_at_the_server(own_server: Server) -> None:
-    """The server is silent for longer than the ttl. The lease is valid and renewed nevertheless."""
+    """The server's reply to an acquisition comes later than the ttl.
+
+    The lock is then acquired again, so that the lease is valid and is renewed.
+    """
     client = own_server.make_client(socket_timeout=5)
     lock = OneFileLock(client, "x", ttl=0.5)
     with lock.hold(wait=1):
@@ -43,41 +46,50 @@ def test_late_grant_is_verified_at_the_server(own_server: Server) -> None:
 
 
 class LateClient:
-    """A client that grants a lock of a ttl of 0.01 s, but replies only after 0.02 s.
+    """A client of a server that grants each lock, but replies 0.02 s later.
+
+    The ttl of the lock is 0.01 s, so each grant has expired when its reply arrives.
 
     Attributes:
-        released_tokens: The tokens that were released.
+        released_tokens: The tokens that OneFileLock has released.
     """
 
     def __init__(self) -> None:
         self.released_tokens: list[str] = []
 
-    def execute_command(self) -> None: ...
+    def execute_command(self) -> None: ...  # OneFileLock checks that it is no coroutine function
 
     def register_script(self, text: str) -> Any:
+        """Return a function in place of each of OneFileLock's two scripts."""
         return self._grant_late if text == one_file.ACQUIRE else self._release
 
     def _grant_late(self, keys: list[bytes], args: list[Any]) -> int:
         time.sleep(0.02)
-        return 1
+        return 1  # the fence
 
     def _release(self, keys: list[bytes], args: list[Any]) -> int:
         self.released_tokens.append(args[0])
-        return 1
+        return 1  # the lock was ours
 
 
 def test_wait_ends_although_each_grant_is_late() -> None:
-    """The last grant is released, because the server may have executed it late."""
+    """The wait ends, and the lock of the last late grant is released.
+
+    At the server that grant may still be valid.
+    """
     client = LateClient()
     lock = OneFileLock(client, "x", ttl=0.01)
     for wait in (0, 0.05):
         with pytest.raises(LockTimeout):
             run_in_thread(lock.hold(wait=wait).__enter__).result(5)
-    eventually(lambda: len(client.released_tokens) == 2)
+    eventually(lambda: len(client.released_tokens) == 2)  # one for each of the two waits
 
 
 def test_silent_server_blocks_for_the_client_timeout_only(own_server: Server) -> None:
-    """An acquisition takes as long as the client's attempts. Its cleanup blocks no caller."""
+    """The caller waits for one timeout of the client. The cleanup runs in another thread.
+
+    The cleanup releases the lock, which the silent server may have granted.
+    """
     client = own_server.make_client(socket_timeout=0.5, retry=Retry(NoBackoff(), 0))
     lock = OneFileLock(client, "x", ttl=3)
     with lock.hold(wait=1):
@@ -102,14 +114,17 @@ def test_recommended_client_bounds_the_wait(own_server: Server) -> None:
     started = time.monotonic()
     with pytest.raises(redis.TimeoutError), lock.hold(wait=1):
         pass
-    # Two attempts of 1 s, and slack; redis-py's default client takes 55 s.
+    # Two attempts of 1 s, and tolerance. redis-py's default client takes 55 s.
     assert time.monotonic() - started < 4
     own_server.signal(signal.SIGCONT)
     client.close()
 
 
 def test_lease_survives_a_silently_dead_connection(proxy: LoopbackProxy) -> None:
-    """A renewal waits in vain for ttl / 6, the socket_timeout. That leaves time for another one."""
+    """All connections are open, but dead. A renewal fails after a socket_timeout of ttl / 6.
+
+    The client's retry uses a new connection, and renews the lease in time.
+    """
     client = redis.Redis(port=proxy.port, socket_timeout=0.5, retry=Retry(NoBackoff(), 1))
     with OneFileLock(client, "x", ttl=3).hold(wait=1) as lease:
         proxy.freeze_connections()
@@ -127,7 +142,7 @@ def test_loss_is_logged(client: redis.Redis, caplog: pytest.LogCaptureFixture) -
 
 
 def test_timeout_causes_no_cleanup(client: redis.Redis) -> None:
-    """A cleanup would cost a thread and a command."""
+    """A try that fails sends a single command. The lock was not granted, so no release is sent."""
     lock = OneFileLock(client, "x", ttl=10)
     with lock.hold(wait=1):
         calls_before = count_script_calls(client)
@@ -137,87 +152,101 @@ def test_timeout_causes_no_cleanup(client: redis.Redis) -> None:
 
 
 def count_script_calls(client: redis.Redis) -> int:
+    """Return how many scripts the server has run."""
     statistics: dict[str, Any] = client.info("commandstats")
     return int(statistics.get("cmdstat_evalsha", {"calls": 0})["calls"])
 
 
 class Interrupt(BaseException):
-    """An exception as a signal handler raises it."""
+    """An exception in place of one that a signal handler raises, such as KeyboardInterrupt."""
 
 
 class Interrupter:
-    """A trace function that raises Interrupt at one bytecode of one_file.py, counted from 0."""
+    """A trace function for sys.settrace() that raises Interrupt once, in the code of one_file.py.
 
-    def __init__(self, number: int) -> None:
-        self.remaining = number
+    Attributes:
+        bytecodes_left: The number of bytecodes that run before the interrupt.
+        has_fired: Whether Interrupt was raised.
+    """
+
+    def __init__(self, bytecodes_before: int) -> None:
+        self.bytecodes_left = bytecodes_before
         self.has_fired = False
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        """Trace one event of the interpreter. The returned function traces the next one."""
         if frame.f_code.co_filename != one_file.__file__:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            self.remaining -= 1
-            if self.remaining < 0 and not self.has_fired:
+            self.bytecodes_left -= 1
+            if self.bytecodes_left < 0 and not self.has_fired:
                 self.has_fired = True
                 sys.settrace(None)
                 raise Interrupt
         return self
 
 
-def hold_interrupted(lock: OneFileLock, number: int, leases: list[Lease]) -> bool:
-    """Hold the lock, interrupted at one bytecode of one_file.py, and append its lease to `leases`.
+def hold_and_interrupt(lock: OneFileLock, bytecodes_before: int, leases: list[Lease]) -> bool:
+    """Acquire and release the lock, and raise an Interrupt meanwhile.
 
     Args:
         lock: The lock.
-        number: The number of the bytecode, from 0.
-        leases: The list of leases.
+        bytecodes_before: The number of bytecodes of one_file.py that run before the Interrupt.
+        leases: The list to which the lease is appended.
 
     Returns:
-        Whether the use of the lock had this many bytecodes, so that it was interrupted.
+        Whether the Interrupt was raised. If it was not, one_file.py ran fewer bytecodes than that.
     """
-    interrupter = Interrupter(number)
+    interrupter = Interrupter(bytecodes_before)
     try:
         block = lock.hold(wait=1)
         sys.settrace(interrupter)
         with block as lease:
-            del block  # so that only the with statement refers to it
+            del block  # so that only the `with` statement refers to the object
             leases.append(lease)
     except Interrupt:
-        pass  # without a reference to the traceback, which refers to the frames
+        pass  # no `as error`: its traceback would keep the frames and their objects alive
     finally:
         sys.settrace(None)
     return interrupter.has_fired
 
 
 def test_interrupt_at_any_bytecode_leaves_no_lock_renewed(client: redis.Redis) -> None:
-    """Each lock is free after its ttl at the latest, although `leases` refers to the leases.
+    """A lock whose block was interrupted is not renewed, even if the program keeps the lease.
 
-    The ttl is long enough for the renewals on a busy machine: a lease that is lost because no
-    renewal came in time would hide a thread that renews forever.
+    The test runs with an interrupt at the first bytecode of one_file.py, at the second, and so on.
+    The ttl is so long that no lease is lost on a busy machine: the renewing thread ends at a loss,
+    so a loss would hide that the thread renews a lock forever.
     """
     leases: list[Lease] = []
-    number = 0
-    while hold_interrupted(OneFileLock(client, f"interrupted {number}", ttl=2), number, leases):
-        number += 1
-    assert number > 100  # or the trace function has missed most of the bytecodes
+    bytecodes_before = 0
+    while hold_and_interrupt(
+        OneFileLock(client, f"interrupted {bytecodes_before}", ttl=2), bytecodes_before, leases
+    ):
+        bytecodes_before += 1
+    assert bytecodes_before > 100  # otherwise the trace function has missed most bytecodes
     gc.collect()
     eventually(lambda: not client.keys("lock:{interrupted*}"), within=10)
     eventually(lambda: not list_renewing_threads(), within=10)
 
 
 def list_renewing_threads() -> list[threading.Thread]:
+    """Return the threads in which one_file.py renews leases."""
     return [thread for thread in threading.enumerate() if thread.name == "locks.one_file"]
 
 
 def test_garbage_collection_does_not_end_renewals(client: redis.Redis) -> None:
-    """Only the block refers to the object that the renewing thread looks for."""
+    """The renewals end when the object that hold() returned is garbage-collected.
+
+    In the block that does not happen, although only the `with` statement refers to the object.
+    """
 
     def hold() -> None:
         with OneFileLock(client, "x", ttl=2).hold(wait=1) as lease:
             for _ in range(3):
                 gc.collect()
-                time.sleep(1)  # three times: longer than the ttl
+                time.sleep(1)  # three times 1 s is longer than the ttl
                 lease.check()
 
     gc.collect()

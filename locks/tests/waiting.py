@@ -1,4 +1,4 @@
-"""Helpers that start waiting threads in a known order, and programs that use a lock."""
+"""Helpers of the tests: start threads that wait for a lock, inspect its queue, run a program."""
 
 import os
 import subprocess
@@ -38,44 +38,59 @@ def run_in_thread(work: Callable[[], T]) -> Future[T]:
     return future
 
 
-def wait_until_queued(lock: Any, waiters: int) -> None:
-    """Wait until the lock's queue has this many waiters."""
-    eventually(lambda: len(lock.inspect().waiters) == waiters)
+def wait_until_queued(lock: Any, count: int) -> None:
+    """Wait until the lock's queue has exactly `count` waiters."""
+    eventually(lambda: len(lock.inspect().waiters) == count)
 
 
 def start_waiter(lock: Any, wait: float | None = 10) -> Future[Lease]:
-    """Start a thread that waits for the lock. Return a future of its lease once it is queued."""
-    earlier_waiters = set(lock.inspect().waiters)  # some of them may leave meanwhile
+    """Start a thread that waits for the lock, and return once the thread is in the queue.
+
+    Returns:
+        A future of the lease that the thread will get.
+    """
+    # Compare the tokens instead of their number: an earlier waiter may leave the queue meanwhile.
+    earlier_waiters = set(lock.inspect().waiters)
     future = run_in_thread(lambda: lock.acquire(wait))
     eventually(lambda: set(lock.inspect().waiters) - earlier_waiters)
     return future
 
 
-def queue_turn(lock: Any, name: str, served: list[str]) -> Future[None]:
-    """Queue a thread for the lock. Once it has the lock, it appends `name` to `served`."""
+def start_recording_waiter(lock: Any, name: str, served: list[str]) -> Future[None]:
+    """Start a thread that waits for the lock, and return once the thread is in the queue.
 
-    def take_turn() -> None:
+    When the thread gets the lock, it appends `name` to `served` and releases the lock.
+
+    Returns:
+        A future that is done after that release.
+    """
+
+    def record_and_release() -> None:
         with lock.hold(wait=30):
             served.append(name)
 
-    waiters = len(lock.inspect().waiters) + 1
-    turn = run_in_thread(take_turn)
-    wait_until_queued(lock, waiters)
-    return turn
+    waiters_before = len(lock.inspect().waiters)
+    release = run_in_thread(record_and_release)
+    wait_until_queued(lock, waiters_before + 1)
+    return release
 
 
 def count_subscribers(lock: Any) -> list[int]:
-    """Return the number of subscribers of each channel on which a process waits for the lock."""
-    # This key has the waiter's channel by the waiter's token, and a field "*": see hand_over.lua.
+    """Return the number of subscribers of each channel on which a waiter of the lock is woken.
+
+    It is 0 for a waiter whose process is dead or cut off, and 1 otherwise.
+    """
+    # keys[2] is a hash. It maps the token of each waiter to an entry that begins with the channel.
+    # Its field "*" belongs to no waiter: see KEYS[3] in hand_over.lua.
     fields = lock.client.hgetall(lock.keys[2])
-    channels = {field.split()[0] for token, field in fields.items() if token != b"*"}
+    channels = {entry.split()[0] for token, entry in fields.items() if token != b"*"}
     return [count for _, count in lock.client.pubsub_numsub(*channels)]
 
 
 def is_free(lock: Any) -> bool:
     """Return whether the lock has neither holder nor waiters."""
-    state = lock.inspect()
-    return (state.owner, state.waiters) == (None, ())
+    inspection = lock.inspect()
+    return inspection.owner is None and not inspection.waiters
 
 
 def run_program(
@@ -97,9 +112,10 @@ def run_program(
 
 @contextmanager
 def hold_lock(lock: Any) -> Iterator[Lease]:
-    """Hold the lock for the block, and release it unless the block has released it.
+    """Hold the lock in a `with` block. At its end release the lock, unless the block did that.
 
-    If the block raises, the lock stays held: a release could hide the error of the test.
+    If the block raises an exception, do not release the lock: an error of the release would hide
+    that exception.
     """
     lease = lock.acquire(5)
     yield lease

@@ -1,14 +1,14 @@
-"""A process that tests pause and kill. It executes these commands:
+"""A worker process, which tests can pause and kill. It executes these commands:
 
-acquire(name, ttl, wait, ...): Acquire a lock. The answer is {"fence": ..., "token": ...}.
+acquire(name, ttl, wait, ...): Acquire a lock. Reply: {"fence": ..., "token": ...}.
 start_task(name, ttl): Start a task that waits for a lock, in an event loop in a new thread.
 start_threads(name, ttl, wait, count): Start threads that each acquire and release a lock once.
-fork_idle_child(): Fork a child that does nothing. The answer is its process id.
-release(): Release the lease. The answer is the outcome.
-check(): Check the lease. The answer is "held".
-use_lease_in_child(name): Use the lease in a forked child. The answer is what the child observed.
+fork_idle_child(): Fork a child that does nothing. Reply: its process id.
+release(): Release the lease. Reply: the outcome of the release.
+check(): Check the lease. Reply: "held".
+use_lease_in_child(name): Use the lease in a forked child. Reply: see WorkerCommands.
 
-The answer is the name of the error's class if a command raises a LockError.
+If a command raises a LockError, the reply is the name of the error's class, such as "LockLost".
 """
 
 import asyncio
@@ -43,15 +43,15 @@ class Worker:
         assert self.read_reply() == "ready"
 
     def send(self, command: str, **arguments: Any) -> None:
-        """Send a command, and do not wait for its answer."""
+        """Send a command, and return without waiting for its reply: see read_reply()."""
         self._pipe.send((command, arguments))
 
     def read_reply(self) -> Any:
-        """Return the answer to the oldest unanswered command."""
+        """Wait for the reply to the oldest command that has none yet, and return it."""
         return self._pipe.recv()
 
     def run(self, command: str, **arguments: Any) -> Any:
-        """Send a command, and return its answer."""
+        """Send a command, wait for its reply, and return it."""
         self.send(command, **arguments)
         return self.read_reply()
 
@@ -94,12 +94,12 @@ class WorkerCommands:
         """Start threads that each acquire and release a lock once."""
         lock = RedisLock(self.client, name, ttl=ttl)
 
-        def take_turn() -> None:
+        def acquire_and_release() -> None:
             with suppress(LockError), lock.hold(wait=wait):
                 pass
 
         for _ in range(count):
-            threading.Thread(target=take_turn, daemon=True).start()
+            threading.Thread(target=acquire_and_release, daemon=True).start()
         return "started"
 
     def start_task(self, name: str, ttl: float) -> str:
@@ -129,54 +129,54 @@ class WorkerCommands:
         return "held"
 
     def _read_connection_address(self, name: str) -> Any:
-        """Send a command of the lock, and return the local address of the connection it used."""
+        """Send a command of a lock, and return the local address of the connection that sent it."""
         lock = RedisLock(self.client, name, ttl=1)
         lock.inspect()
         return lock._connections._idle[-1]._sock.getsockname()
 
     def use_lease_in_child(self, name: str) -> dict[str, Any]:
-        """Fork a child that uses the inherited lease, and then a new lease for more than a ttl.
+        """Fork a child. It uses the lease that its parent holds, and then a new lease of its own.
 
         Returns:
-            "check" and "release": The answers of these commands for the inherited lease.
+            "check" and "release": The replies to these commands with the lease of the parent.
             "connection differs": Whether the child uses another connection than its parent.
-            "new lease was renewed": Whether the lease that the child acquired was renewed.
+            "new lease was renewed": Whether the child's lease outlived its ttl.
             "new release": The outcome of the release of that lease.
         """
         parent_connection = self._read_connection_address(name)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            answer: dict[str, Any] = {}
+            reply: dict[str, Any] = {}
             for command in (self.check, self.release):
                 try:
-                    answer[command.__name__] = command()
+                    reply[command.__name__] = command()
                 except LockError as error:
-                    answer[command.__name__] = type(error).__name__
-            answer["connection differs"] = self._read_connection_address(name) != parent_connection
+                    reply[command.__name__] = type(error).__name__
+            reply["connection differs"] = self._read_connection_address(name) != parent_connection
             new_lease = RedisLock(self.client, name, ttl=1.5).acquire(5)
-            answer["new lease was renewed"] = (
+            reply["new lease was renewed"] = (
                 not new_lease.lost_event.wait(2.0) and new_lease.remaining() > 0
             )
-            answer["new release"] = new_lease.release().value
-            os.write(writing, json.dumps(answer).encode())
+            reply["new release"] = new_lease.release().value
+            os.write(writing, json.dumps(reply).encode())
             os._exit(0)
         os.close(writing)
         with open(reading) as pipe:
-            answer = json.loads(pipe.read())
+            reply = json.loads(pipe.read())
         os.waitpid(child, 0)
-        return answer
+        return reply
 
 
 def serve(port: int, pipe: Connection) -> None:
-    """Execute the commands from the pipe in the worker's process, and answer each of them."""
+    """Execute the commands from the pipe in the worker's process, and send the reply to each."""
     commands = WorkerCommands(port)
     pipe.send("ready")
     while True:
         command, arguments = pipe.recv()
         work: Callable[..., Any] = getattr(commands, command)
         try:
-            answer = work(**arguments)
+            reply = work(**arguments)
         except LockError as error:
-            answer = type(error).__name__
-        pipe.send(answer)
+            reply = type(error).__name__
+        pipe.send(reply)

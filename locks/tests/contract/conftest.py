@@ -1,4 +1,4 @@
-"""Fixtures: a cluster, and a factory of each kind of lock (lock_factories.py)."""
+"""Fixtures for tests of each kind of lock: a cluster, and a lock factory (lock_factories.py)."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from .lock_factories import LockFactory, make_cluster_factory, make_server_facto
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ClusterServers]:
-    """A shared cluster of three primaries. A test that moves a slot must move it back."""
+    """A cluster of three primaries for all tests. A test that moves a slot must move it back."""
     cluster = ClusterServers()
     yield cluster
     cluster.stop()
@@ -23,7 +23,7 @@ CLUSTER_LOCK_KINDS = ["cluster", "cluster, asyncio"]
 
 @pytest.fixture(params=["threads", "asyncio", *CLUSTER_LOCK_KINDS])
 def factory(request: pytest.FixtureRequest, server: Server) -> Iterator[LockFactory]:
-    """A factory of each kind of lock in turn, for an empty server or an empty cluster."""
+    """Run the test with a factory of each kind of lock, on an empty server or cluster."""
     if request.param in CLUSTER_LOCK_KINDS:
         factory = make_cluster_factory(request.param, request.getfixturevalue("cluster").port)
     else:

@@ -1,7 +1,8 @@
-"""Factories, with which one test tests each kind of lock with each kind of client.
+"""Lock factories, so that one test can run with each kind of lock and each kind of client.
 
-The locks of all factories have the same blocking interface. The locks for asyncio run in an event
-loop in another thread, which executes the calls of the tests.
+A test gets a factory, and makes its locks with it. The locks of all factories have the same
+blocking interface: an AsyncRedisLock runs in an event loop in another thread, and each call of the
+test waits for that loop.
 """
 
 import asyncio
@@ -25,8 +26,9 @@ AnyLease: TypeAlias = Any
 class LockFactory:
     """Makes RedisLocks that use one client.
 
-    client: The client of the locks.
-    admin_client: A blocking client, with which the test reads and changes the data of the locks.
+    Attributes:
+        client: The client of the locks.
+        admin_client: A blocking client with which a test reads and changes the keys of the locks.
     """
 
     def __init__(self, admin_client: Any, client: Any) -> None:
@@ -38,7 +40,7 @@ class LockFactory:
         return RedisLock(self.client, name, **{"ttl": 10, **options})
 
     def list_node_admins(self) -> list[redis.Redis]:
-        """Return a list of blocking clients: one for each node, or only that of a single server."""
+        """Return a blocking client for each node of the cluster, or for the single server."""
         if not isinstance(self.admin_client, redis.RedisCluster):
             return [self.admin_client]
         return [
@@ -57,25 +59,31 @@ class LockFactory:
 
 
 def yield_and_close(factory: LockFactory) -> Iterator[LockFactory]:
-    """Yield the factory to the test, and close it after the test, for use in a fixture."""
+    """Yield the factory, and close it after the test. A fixture calls this function."""
     yield factory
     factory.close()
 
 
 class AsyncLockFactory(LockFactory):
-    """Makes AsyncRedisLocks that use one client, and runs them in an event loop in a thread."""
+    """Makes AsyncRedisLocks that use one client, and runs them in an event loop in a thread.
+
+    Attributes:
+        loop: The event loop.
+    """
 
     def __init__(self, admin_client: Any, client: Any) -> None:
         super().__init__(admin_client, client)
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, daemon=True)
         self._thread.start()
 
-    def _run(self) -> None:
+    def _run_loop(self) -> None:
+        """Run the event loop until close(). The thread executes this method."""
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            runner.run(self._wait_until_closed())
+            runner.run(self._close_client_when_told())
 
-    async def _wait_until_closed(self) -> None:
+    async def _close_client_when_told(self) -> None:
+        """Wait until close() sets the event `_closed`, and then close the client."""
         self._closed = asyncio.Event()
         await self._closed.wait()
         await self.client.aclose()
@@ -88,11 +96,11 @@ class AsyncLockFactory(LockFactory):
         return BlockingProxy(self, AsyncRedisLock(self.client, name, **{"ttl": 10, **options}))
 
     def close(self) -> None:
-        # A lambda looks up the event in the loop, after the loop has created it.
+        # _closed may not exist yet. The lambda reads it in the loop, which has created it by then.
         self.loop.call_soon_threadsafe(lambda: self._closed.set())
         self._thread.join(10)
-        # The connections and tasks that the locks of this client shared would stay in this
-        # registry as long as the client exists, although their loop has ended.
+        # The loop has ended. Forget the connections and tasks that the locks of this client shared
+        # in it: this registry would keep them as long as the client exists.
         client_resources._resources_by_client.pop(
             getattr(self.client, "connection_pool", self.client), None
         )
@@ -100,14 +108,20 @@ class AsyncLockFactory(LockFactory):
 
 
 class BlockingProxy:
-    """Wraps a lock or a lease of asyncio. Its methods run in the factory's loop, and block."""
+    """A lock or a lease of asyncio with blocking methods.
+
+    Each method runs in the factory's event loop, and its caller waits for the result.
+
+    Attributes:
+        async_object: The AsyncRedisLock or AsyncLease.
+    """
 
     def __init__(self, factory: AsyncLockFactory, async_object: Any) -> None:
         self._factory = factory
         self.async_object = async_object
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute, or instead of a method a function that waits for its result."""
+        """Return the attribute of the lock or lease. A method is made to block: see the class."""
         attribute = getattr(self.async_object, name)
         if not inspect.ismethod(attribute):
             return attribute
@@ -126,7 +140,7 @@ class BlockingProxy:
 
     @contextmanager
     def hold(self, wait: float | None) -> Iterator[AnyLease]:
-        """Hold the lock in a `with` block, by the `async with` block of the asynchronous lock."""
+        """Hold the lock in a `with` block, while the loop holds it in an `async with` block."""
         async_block = self.async_object.hold(wait)
         lease = self._factory.call(async_block.__aenter__())
         try:
@@ -144,7 +158,7 @@ def make_server_factory(lock_kind: str, port: int, **options: Any) -> LockFactor
     Args:
         lock_kind: "asyncio" for AsyncRedisLocks, or "threads" for RedisLocks.
         port: The port of the server.
-        options: For the client of the locks.
+        options: Options of the locks' client.
     """
     admin_client = redis.Redis(port=port)
     if lock_kind == "asyncio":
@@ -158,7 +172,7 @@ def make_cluster_factory(lock_kind: str, port: int, **options: Any) -> LockFacto
     Args:
         lock_kind: "cluster, asyncio" for AsyncRedisLocks, or "cluster" for RedisLocks.
         port: The port of any node of the cluster.
-        options: For the client of the locks.
+        options: Options of the locks' client.
     """
     host = "127.0.0.1"
     admin_client = redis.RedisCluster(host=host, port=port)

@@ -1,4 +1,7 @@
-"""The rights in the README suffice on a cluster, and those for clusters are all needed."""
+"""A test of the rights for a lock's user in the README, on a cluster.
+
+The rights are sufficient, and each of those that only a cluster needs is necessary.
+"""
 
 import re
 from collections.abc import Iterator
@@ -18,21 +21,21 @@ from .lock_factories import AnyLock, LockFactory, make_cluster_factory
 
 
 def read_cluster_rules() -> list[str]:
-    """Return the rules in the README that only a cluster needs."""
+    """Return the ACL rules in the README that only a cluster needs."""
     match = re.search(r"In a cluster add `(.*?)`", README)
     assert match is not None
     return match[1].split()
 
 
-#: The command CLIENT, with which redis-py sends its name. redis-py accepts a refusal of it.
+#: redis-py sends its name to the server with CLIENT SETINFO, and ignores a refusal.
 INTRODUCTION_COMMAND = "client"
 
 
 def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
-    """Make the lock send every kind of command.
+    """Use the lock in such a way that it sends each kind of command.
 
-    It waits, probes its subscription, wakes and renews, while its slot moves and the servers
-    forget the scripts.
+    It waits, probes its subscription, wakes a waiter and renews a lease. Meanwhile its slot moves,
+    and the servers forget the scripts.
     """
     slot = compute_slot(derive_keys(name)[0])
     old_node = cluster.find_primary(slot)
@@ -56,7 +59,7 @@ def exercise_lock(lock: AnyLock, cluster: ClusterServers, name: str) -> None:
     next_lease.check()
     assert next_lease.release() is Release.RELEASED
     assert waiters[1].result(10).release() is Release.RELEASED
-    assert lock.force_release() is False  # the lock is free, but the command was allowed
+    assert lock.force_release() is False  # the lock was free, but the command was allowed
     assert is_free(lock)
     cluster.move(slot, old_node)
 
@@ -70,7 +73,7 @@ def count_calls(cluster: ClusterServers, command: str) -> int:
 def find_refused_objects(cluster: ClusterServers) -> set[str]:
     """Return the commands, keys and channels that the nodes have refused since this test began.
 
-    A refused CLIENT is left out: redis-py sends its name with it, and accepts the refusal.
+    A refusal of INTRODUCTION_COMMAND is left out, because it has no effect.
     """
     logs = [node.make_client(decode_responses=True).acl_log() for node in cluster.nodes]
     refused_objects = {str(entry["object"]) for log in logs for entry in log}
@@ -83,7 +86,7 @@ def find_refused_objects(cluster: ClusterServers) -> set[str]:
 
 @pytest.fixture(params=CLUSTER_LOCK_KINDS)
 def factory(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[LockFactory]:
-    """A factory of cluster locks, whose client is a user with only the rights in the README."""
+    """A factory of cluster locks. The user of its client has the rights in the README only."""
     rules = [*read_acl_rules(), *read_cluster_rules()]
     for node in cluster.nodes:
         run: Any = node.make_client().execute_command
@@ -102,7 +105,7 @@ def test_acl_rights_suffice_on_a_cluster(factory: LockFactory, cluster: ClusterS
     """The rights in the README allow every command of a lock, and each right is needed."""
     exercise_lock(factory.make_lock("acl", ttl=2), cluster, "acl")
     assert find_refused_objects(cluster) == set()
-    # No rule is superfluous. This is not tested for COMMAND, which redis-py itself needs, nor for
-    # CLUSTER SLOTS, which this test sends, too.
+    # Each rule is necessary: its command was called. Two rules are left out, because redis-py
+    # itself needs COMMAND, and this test sends CLUSTER SLOTS as well.
     for rule in set(read_cluster_rules()) - {"+command", "+cluster|slots"}:
         assert count_calls(cluster, rule[1:]) > 0, rule

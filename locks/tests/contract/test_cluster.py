@@ -1,4 +1,7 @@
-"""A cluster that changes while the lock is held and waited for: slots move, primaries fail."""
+"""Tests in a cluster that changes while a lock is held or waited for.
+
+Slots move to other nodes, and primaries fail.
+"""
 
 import asyncio
 import signal
@@ -26,46 +29,50 @@ from .lock_factories import AsyncLockFactory, LockFactory, make_cluster_factory,
 
 @pytest.fixture(params=CLUSTER_LOCK_KINDS)
 def factory(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[LockFactory]:
-    """A factory of each kind of cluster lock in turn, on the shared cluster."""
+    """Run the test with a factory of each kind of cluster lock, on the shared cluster."""
     yield from yield_and_close(make_cluster_factory(request.param, cluster.port))
 
 
 def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
-    """Return a name that begins with the prefix, of a lock whose slot is at this node."""
+    """Return a name with this prefix for a lock whose slot is at this node."""
     for number in range(1000):
         if cluster.find_primary(compute_slot(derive_keys(f"{prefix}{number}")[0])) is node:
             return f"{prefix}{number}"
-    raise AssertionError(f"no name of 1000 that begin with {prefix!r} has its slot at this node")
+    raise AssertionError(f"none of 1000 names with the prefix {prefix!r} has its slot at {node!r}")
 
 
 def test_waiters_follow_a_moving_slot(factory: LockFactory, cluster: ClusterServers) -> None:
-    """The first of twenty waiting threads has the lock within a ttl of the start of the move."""
+    """The lock is released while its slot moves. All twenty waiters get it, in their order.
+
+    The first waiter gets it within a ttl of the start of the move.
+    """
     ttl = 3.0
     name = find_name_at(cluster, cluster.nodes[0], f"moving {type(factory).__name__} ")
     lock, slot = factory.make_lock(name, ttl=ttl), compute_slot(derive_keys(name)[0])
     first_lease = lock.acquire(5)
-    times: list[float] = []
+    acquired_at: list[float] = []
     fences: list[Any] = []
 
-    def take_turn() -> None:
+    def acquire_and_record() -> None:
         with lock.hold(wait=30) as lease:
-            times.append(time.monotonic())
+            acquired_at.append(time.monotonic())
             fences.append(lease.fence)
 
-    turns = [run_in_thread(take_turn) for _ in range(20)]
+    waiters = [run_in_thread(acquire_and_record) for _ in range(20)]
     wait_until_queued(lock, 20)
     releases: list[Future[Release]] = []
 
-    def release_halfway() -> None:  # half of the keys are at the new node
+    def release_halfway() -> None:
+        """Release the lock when half of its keys are at the new node."""
         releases.append(run_in_thread(first_lease.release))
-        time.sleep(0.05)  # so that the release meets the half-moved keys
+        time.sleep(0.05)  # the release reaches the server before the move continues
 
     move_started = time.monotonic()
     cluster.move(slot, cluster.nodes[1], on_half_moved=release_halfway)
-    for turn in turns:
-        turn.result(20)
+    for waiter in waiters:
+        waiter.result(20)
     assert releases[0].result(20) is Release.RELEASED
-    assert times[0] - move_started < ttl
+    assert acquired_at[0] - move_started < ttl
     assert fences == sorted(fences)
     assert is_free(lock)
     cluster.move(slot, cluster.nodes[0])
@@ -73,11 +80,12 @@ def test_waiters_follow_a_moving_slot(factory: LockFactory, cluster: ClusterServ
 
 
 def test_lease_survives_the_move_of_its_slot(factory: LockFactory, cluster: ClusterServers) -> None:
-    """The slot of the lock's key moves to another node while the lock is held."""
-    name = find_name_at(cluster, cluster.nodes[0], f"kept {type(factory).__name__} ")
+    """The slot of the lock's keys moves to another node while the lock is held."""
+    name = find_name_at(cluster, cluster.nodes[0], f"moved {type(factory).__name__} ")
     lock, slot = factory.make_lock(name, ttl=1.2), compute_slot(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
-        # Both pauses are longer than the ttl, so the lease must be renewed in each.
+        # Both sleeps, during the move and after it, are longer than the ttl. So the lease is lost
+        # unless it is renewed at the old node and at the new one.
         cluster.move(slot, cluster.nodes[1], on_half_moved=lambda: time.sleep(1.5))
         time.sleep(1.5)
         lease.check()
@@ -85,10 +93,10 @@ def test_lease_survives_the_move_of_its_slot(factory: LockFactory, cluster: Clus
     cluster.move(slot, cluster.nodes[0])
 
 
-def test_dead_shard_delays_no_renewal_elsewhere(
+def test_silent_node_delays_no_renewal_at_another_node(
     factory: LockFactory, cluster: ClusterServers
 ) -> None:
-    """A stopped primary stands for the dead shard."""
+    """One primary is stopped by SIGSTOP. A lease at another primary is renewed as before."""
     silent_name = find_name_at(cluster, cluster.nodes[2], f"silent {type(factory).__name__} ")
     healthy_name = find_name_at(cluster, cluster.nodes[0], f"healthy {type(factory).__name__} ")
     silent_lease = factory.make_lock(silent_name, ttl=0.9).acquire(1)
@@ -98,7 +106,7 @@ def test_dead_shard_delays_no_renewal_elsewhere(
         end = time.monotonic() + 2.0
         while time.monotonic() < end:
             healthy_lease.check()
-            assert healthy_lease.remaining() > 0.15  # a sixth of the ttl: time for another renewal
+            assert healthy_lease.remaining() > 0.15  # a sixth of the ttl
             time.sleep(0.02)
         assert silent_lease.lost
     finally:
@@ -111,34 +119,38 @@ def test_dead_shard_delays_no_renewal_elsewhere(
 
 
 def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
-    """Each kind of cluster lock is tested with its own lock, and all in the same failover."""
+    """A primary is killed, and its replica takes over. The lease and the waiter survive that.
+
+    There is one lock of each kind, because a failover takes long. All are at the killed primary.
+    """
     ttl = 8.0
     cluster = ClusterServers(primaries=3, replicas=1)
+    # The fourth node is the replica of the first.
+    killed_primary, surviving_primary, _, replica = cluster.nodes
     factories = [
-        make_cluster_factory(lock_kind, cluster.nodes[1].port) for lock_kind in CLUSTER_LOCK_KINDS
+        make_cluster_factory(lock_kind, surviving_primary.port) for lock_kind in CLUSTER_LOCK_KINDS
     ]
     try:
         names = [
-            find_name_at(cluster, cluster.nodes[0], f"failover {n} ") for n in range(len(factories))
+            find_name_at(cluster, killed_primary, f"failover {n} ") for n in range(len(factories))
         ]
         locks = [
             factory.make_lock(name, ttl=ttl) for factory, name in zip(factories, names, strict=True)
         ]
         leases = [lock.acquire(5) for lock in locks]
         waiters = [start_waiter(lock, 30) for lock in locks]
-        replica = cluster.nodes[3].make_client()
-        eventually(lambda: _is_replicated(cluster.nodes[0].make_client(), replica))
-        cluster.nodes[0].kill()
+        eventually(lambda: _is_replicated(killed_primary.make_client(), replica.make_client()))
+        killed_primary.kill()
         slot = compute_slot(derive_keys(names[0])[0])
-        eventually(lambda: cluster.find_primary(slot) is cluster.nodes[3], within=20)
-        eventually(lambda: cluster.run(cluster.nodes[1], "CLUSTER INFO")["cluster_state"] == "ok")
+        eventually(lambda: cluster.find_primary(slot) is replica, within=20)
+        eventually(lambda: cluster.run(surviving_primary, "CLUSTER INFO")["cluster_state"] == "ok")
         failover_ended = time.monotonic()
         for lock, lease, waiter in zip(locks, leases, waiters, strict=True):
             lease.check()
             assert lease.release() is Release.RELEASED
             assert waiter.result(15).release() is Release.RELEASED
             lock.acquire(5).release()
-        assert time.monotonic() - failover_ended < ttl + 1  # one ttl, and slack
+        assert time.monotonic() - failover_ended < ttl + 1  # 1 s of tolerance
     finally:
         for factory in factories:
             factory.close()
@@ -152,7 +164,7 @@ def _is_replicated(primary: redis.Redis, replica: redis.Redis) -> bool:
 
 
 def test_node_removed_from_its_cluster_stops_no_lock() -> None:
-    """The removed node reports that no node owns a slot. The client must ask another node."""
+    """After the removal the node reports that no node owns a slot. The client asks another node."""
     cluster = ClusterServers()
     removed_node = cluster.nodes[0]
     factories = [make_cluster_factory(lock_kind, cluster.port) for lock_kind in CLUSTER_LOCK_KINDS]
@@ -172,32 +184,36 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
 
 
 def get_resources(factory: LockFactory, lock: Any) -> Any:
-    """Return the connections, wake-ups and watchdog that this lock shares with other locks."""
+    """Return the connections, wake-ups and watchdog that the locks of this client share."""
     if isinstance(factory, AsyncLockFactory):
         return factory.call(lock.async_object._get_resources())
     return lock._resources
 
 
-def test_silent_nodes_are_not_all_asked_in_turn(factory: LockFactory) -> None:
-    """A refresh, which looks up the slots, must be fast: renewals and waiters wait for it."""
+def test_slots_are_looked_up_at_few_silent_nodes(factory: LockFactory) -> None:
+    """A refresh looks up the owners of the slots. It gives up after the first silent node.
+
+    A refresh must not take long, because renewals and waiters wait for it.
+    """
     with ExitStack() as stack:
         lock = factory.make_lock("refreshed")
         assert not lock.locked()  # from here on the client knows the owners of the slots
-        nodes = get_resources(factory, lock).watchdog  # the ClusterNodes
+        nodes = get_resources(factory, lock).watchdog  # in a cluster this is the ClusterNodes
         real_endpoints = nodes.topology.endpoints
+        # These sockets accept connections, but never reply.
         silent_sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)
         ]
         silent_endpoints = [silent_socket.getsockname() for silent_socket in silent_sockets]
         nodes.topology.endpoints = [*silent_endpoints, *real_endpoints]
-        nodes._refreshed_at = 0.0  # long ago, so that the refresh below asks the nodes
+        nodes._refreshed_at = 0.0  # long ago; shortly after a refresh, refresh() does nothing
         started = time.monotonic()
         if isinstance(factory, AsyncLockFactory):
             factory.call(nodes.refresh())
         else:
             nodes.refresh()
-        # Only the first silent node was asked, which takes 0.5 s (LOOK_UP_SECONDS). To ask all four
-        # would take 2 s. The next refresh asks that node last.
+        # Only the first silent node was asked, for 0.5 s (LOOK_UP_SECONDS). All four would have
+        # taken 2 s. The node is now last in the list, for the next refresh.
         assert time.monotonic() - started < 0.9
         assert nodes.topology.endpoints == [
             *silent_endpoints[1:],
@@ -208,15 +224,15 @@ def test_silent_nodes_are_not_all_asked_in_turn(factory: LockFactory) -> None:
 
 
 @pytest.mark.usefixtures("_frequent_probes")
-def test_waiter_at_a_silent_node_follows_the_slot(factory: LockFactory) -> None:
-    """Only the probe of its subscription tells the waiter that the slot has moved."""
+def test_probe_of_a_subscription_notices_a_moved_slot(factory: LockFactory) -> None:
+    """No message shows that the slot has moved. The probe of the silent subscription finds out."""
     name = f"follows {type(factory).__name__}"
     lock = factory.make_lock(name, ttl=30)
     lease = lock.acquire(5)
     waiter = start_waiter(lock)
     wakeups = get_resources(factory, lock).wakeups
     first_channel = wakeups.waiters.channel
-    # As if the slot had moved away from the node of the subscription.
+    # Another address than that of the slot's owner: as if the slot had moved away from this node.
     wakeups.endpoint = ("127.0.0.1", 1)
     eventually(lambda: wakeups.waiters.is_listening and wakeups.waiters.channel != first_channel)
     assert lease.release() is Release.RELEASED
@@ -227,11 +243,11 @@ def test_waiter_at_a_silent_node_follows_the_slot(factory: LockFactory) -> None:
 def open_proxied_factory(
     lock_kind: str, cluster: ClusterServers, **options: Any
 ) -> Iterator[tuple[LockFactory, list[LoopbackProxy]]]:
-    """Yield a factory of locks that reach each node through a proxy, and the proxies."""
+    """Yield a factory, whose locks reach each node through a proxy, and the list of the proxies."""
     proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
 
     def remap(endpoint: tuple[str, int]) -> tuple[str, int]:
-        """Return the address of the node's proxy. An address of a proxy stays the same."""
+        """Replace the address of a node by that of its proxy. Return a proxy's address unchanged."""
         host, port = endpoint
         return host, proxies[port].port if port in proxies else port
 
@@ -249,11 +265,14 @@ def open_proxied_factory(
 def test_adoption_with_a_lost_reply_raises_and_frees_the_lock(
     lock_kind: str, cluster: ClusterServers
 ) -> None:
-    """The adoption raises: its retry cannot tell whether the first try set the new token."""
+    """An adoption without a reply raises an error, and the lock is released in the background.
+
+    A retry could not tell whether the first try has set the new token.
+    """
     with open_proxied_factory(lock_kind, cluster) as (factory, proxies):
         lock = factory.make_lock(f"adopted {lock_kind}", ttl=30)
         handover = lock.acquire(5).hand_over()
-        # Lose the reply to the adoption, the command with the argument "set".
+        # Lose the reply to the adoption. "set" is an argument of its command.
         rules = [proxy.lose_reply(b"\r\nset\r\n") for proxy in proxies]
         with pytest.raises(LockBackendError):
             lock.adopt(handover)
@@ -264,10 +283,14 @@ def test_adoption_with_a_lost_reply_raises_and_frees_the_lock(
 
 
 @pytest.mark.parametrize("lock_kind", CLUSTER_LOCK_KINDS)
-def test_lost_grant_is_taken_back_if_the_retry_is_refused(
+def test_lost_grant_is_released_if_the_retry_is_refused(
     lock_kind: str, cluster: ClusterServers
 ) -> None:
-    """The reply is lost, and the retry is not sent: its new connection may not set its name."""
+    """The reply to an acquisition is lost, and the new connection for its retry is refused.
+
+    On the new connection the client sends CLIENT SETNAME, which its user may no longer send. The
+    lock must be released, because the first try has acquired it.
+    """
     with open_proxied_factory(lock_kind, cluster, client_name="refused") as (factory, proxies):
         lock = factory.make_lock(f"refused {lock_kind}", ttl=30)
         lock.acquire(5).release()  # opens the connection on which the reply is lost
@@ -285,21 +308,24 @@ def test_lost_grant_is_taken_back_if_the_retry_is_refused(
         finally:
             for admin in admins:
                 admin.execute_command("ACL SETUSER", "default", "+@all")
-        # The client of `lock` may still be opening a connection that was refused before.
+        # Inspect the lock with another client: that of `lock` may still get the refusal.
         lock_of_another_client = RedisLock(factory.admin_client, lock.name, ttl=30)
         eventually(lambda: is_free(lock_of_another_client))
 
 
 @in_new_loop
 async def test_redirected_release_survives_a_cancellation(cluster: ClusterServers) -> None:
-    """The release goes on at the slot's new node, although the task that sends it is cancelled."""
+    """The slot has moved, so the release is redirected. Its task is cancelled just then.
+
+    The release still reaches the new node.
+    """
     client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
     name = find_name_at(cluster, cluster.nodes[0], "ends elsewhere ")
     lock = AsyncRedisLock(client, name, ttl=30)
     lease = await lock.acquire(5)
     slot = compute_slot(lock.keys[0])
     await asyncio.to_thread(cluster.move, slot, cluster.nodes[1])
-    nodes: Any = (await lock._get_resources()).watchdog  # the ClusterNodes
+    nodes: Any = (await lock._get_resources()).watchdog  # in a cluster this is the ClusterNodes
     start_task = nodes.start
 
     def start_and_cancel(work: Any) -> Any:

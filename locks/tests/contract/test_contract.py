@@ -1,4 +1,4 @@
-"""The contract of all locks: order, exact waits, renewal, loss, fences, errors and metrics."""
+"""Tests of what each kind of lock guarantees: order, renewal, loss, fences, errors, metrics."""
 
 import gc
 import logging
@@ -30,33 +30,34 @@ def test_waiters_are_served_in_order_of_arrival(factory: LockFactory) -> None:
 
 
 def test_lock_has_one_holder_and_every_waiter_gets_it(factory: LockFactory) -> None:
-    """Six threads share one lock object. Each holds the lock ten times to count."""
+    """Six threads share one lock object. Each adds 1 to a counter ten times, and holds the lock."""
     lock = factory.make_lock("counter")
-    block_guard = threading.Lock()  # the single holder has it while it is in the block
+    block_guard = threading.Lock()  # held in the block, so a second holder would not get it
     counter = 0
     tokens = set()
 
-    def count() -> None:
+    def increment_ten_times() -> None:
         nonlocal counter
         for _ in range(10):
             with lock.hold(wait=20) as lease:
                 tokens.add(lease.token)
                 assert block_guard.acquire(blocking=False)
                 counter_before = counter
-                time.sleep(0.0005)  # time for a second holder to enter
+                time.sleep(0.0005)  # a second holder would have time to enter the block
                 assert lease.remaining() > 0
                 counter = counter_before + 1
                 block_guard.release()
 
-    for counting_thread in [run_in_thread(count) for _ in range(6)]:
-        counting_thread.result(30)
-    assert counter == len(tokens) == 60  # although the threads share the lock object
+    for thread in [run_in_thread(increment_ten_times) for _ in range(6)]:
+        thread.result(30)
+    assert counter == 6 * 10
+    assert len(tokens) == 6 * 10  # each acquisition has a token of its own
     assert is_free(lock)
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.001, 0.15])
 def test_wait_ends_with_a_timeout_on_time(factory: LockFactory, wait: float) -> None:
-    """The waiter has left the queue then."""
+    """A waiter that gave up is not in the queue, and the lock can be acquired later."""
     lock = factory.make_lock("short")
     with lock.hold(wait=5):
         started = time.monotonic()
@@ -100,7 +101,7 @@ def test_deleted_or_stolen_lock_is_lost_soon(factory: LockFactory, loss: LossRea
     else:
         factory.admin_client.set(key, "another", px=5000)
     eventually(lambda: reported_losses == [loss])
-    # One renewal interval, a third of the ttl, and some slack.
+    # The next renewal notices the loss, within a third of the ttl: 0.3 s, and tolerance.
     assert time.monotonic() - lost_at < 0.5
     assert lease.lost
     assert lease.release() is Release.EXPIRED
@@ -121,10 +122,11 @@ def test_released_lease_cannot_be_used(factory: LockFactory) -> None:
 def test_forgotten_lease_is_not_renewed(
     factory: LockFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The program drops its last reference to the lease, and never releases it."""
     lock = factory.make_lock("forgotten", ttl=0.3)
 
     def is_reported() -> bool:
-        gc.collect()  # a thread may have referred to the lease for a moment longer
+        gc.collect()  # at the first collection a thread may still have referred to the lease
         return "dropped without release" in caplog.text
 
     with caplog.at_level(logging.WARNING):
@@ -132,49 +134,54 @@ def test_forgotten_lease_is_not_renewed(
         gc.collect()
         started = time.monotonic()
         with lock.hold(wait=2):
-            assert time.monotonic() - started < 0.7  # one ttl, and slack
+            assert time.monotonic() - started < 0.7  # the ttl of 0.3 s, and tolerance
         eventually(is_reported)
 
 
 def test_block_exit_releases_and_hides_no_exception(factory: LockFactory) -> None:
+    """If the lock was lost, the exception of the block has a note about that."""
     lock = factory.make_lock("raising")
+    lock_key = derive_keys("raising")[0]
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1):
         raise ZeroDivisionError
     assert is_free(lock)
-    # The release finds that the lock is gone.
+    # The release notices the loss.
     with pytest.raises(ZeroDivisionError) as caught, lock.hold(wait=1):  # noqa: PT012
-        factory.admin_client.delete(derive_keys("raising")[0])
+        factory.admin_client.delete(lock_key)
         raise ZeroDivisionError
     assert "lost in this block: expired" in caught.value.__notes__[0]
-    # The loss is known before the block ends.
+    # The loss was noticed before the release.
     with pytest.raises(ZeroDivisionError) as caught, lock.hold(wait=1) as lease:  # noqa: PT012
-        factory.admin_client.delete(derive_keys("raising")[0])
+        factory.admin_client.delete(lock_key)
         lease.mark_lost(LossReason.GONE)
         raise ZeroDivisionError
     assert "lost in this block: gone" in caught.value.__notes__[0]
-    # A lost lock does not undo what the block has committed, so nothing is raised.
+    # Without an exception in the block, nothing is raised: what the block did is done.
     with lock.hold(wait=1) as lease:
-        factory.admin_client.delete(derive_keys("raising")[0])
+        factory.admin_client.delete(lock_key)
     assert lease.outcome is Release.EXPIRED
 
 
 def test_fences_rise_across_release_hand_over_and_data_loss(factory: LockFactory) -> None:
-    """Here a hand-over is a release that gives the lock to a waiter."""
+    """Each fence is higher than all before, also after the server has lost the last fence.
+
+    (A hand-over is here a release that gives the lock to a waiter, not a call of hand_over().)
+    """
     lock = factory.make_lock("fences")
     fences = []
-    for turn in range(3):
+    for round_number in range(3):
         lease = lock.acquire(1)
         next_waiter = start_waiter(lock)
         lease.release()
         fences += [lease.fence, next_waiter.result(5).fence]
         next_waiter.result().release()
-        if turn == 1:
+        if round_number == 1:
             factory.admin_client.flushall()  # the server loses the last fence
     assert fences == sorted(set(fences))
 
 
 def test_forced_release_gives_the_lock_to_the_next_waiter(factory: LockFactory) -> None:
-    """The holder notices the loss."""
+    """force_release() takes the lock from its holder, who notices the loss."""
     lock = factory.make_lock("forced", ttl=0.9)
     lease = lock.acquire(1)
     next_waiter = start_waiter(lock)
@@ -200,19 +207,19 @@ def test_forgotten_scripts_are_sent_again(factory: LockFactory) -> None:
 
 
 def test_waiters_poll_after_their_subscription_broke(factory: LockFactory) -> None:
-    """The poll tells the waiters' new channel to the server, so they are woken at once again."""
+    """With its poll each waiter sends its new channel. A release then wakes it at once again."""
     lock = factory.make_lock("cut")
     with lock.hold(wait=1) as lease:
         waiters = [start_waiter(lock) for _ in range(3)]
         _, _, waiters_key, _ = derive_keys("cut")
-        # Each entry contains the channel of its waiter.
-        first_entries = factory.admin_client.hvals(waiters_key)
+        # Each waiter has an entry, which contains its channel.
+        entries_before = factory.admin_client.hvals(waiters_key)
         factory.cut_subscriptions()
 
         def have_all_polled() -> bool:
-            # The poll of a waiter without a subscription replaces its entry.
+            # A waiter's poll replaces its entry.
             entries = factory.admin_client.hvals(waiters_key)
-            return len(entries) == 3 and not set(entries) & set(first_entries)
+            return len(entries) == 3 and not set(entries) & set(entries_before)
 
         eventually(have_all_polled)
         released_at = time.monotonic()
@@ -223,7 +230,7 @@ def test_waiters_poll_after_their_subscription_broke(factory: LockFactory) -> No
 
 
 def test_foreign_key_is_an_error_and_stays_unchanged(factory: LockFactory) -> None:
-    """Another program uses the lock's key for a hash."""
+    """Another program has stored a hash under the lock's key."""
     key = derive_keys("other")[0]
     factory.admin_client.hset(key, "field", "value")
     with pytest.raises(LockBackendError, match="WRONGTYPE"):
@@ -233,7 +240,7 @@ def test_foreign_key_is_an_error_and_stays_unchanged(factory: LockFactory) -> No
 
 
 def test_metrics_hooks_get_the_outcomes(factory: LockFactory) -> None:
-    """A hook that raises does not affect the lock."""
+    """The metrics object records each call of a hook. An exception of a hook has no effect."""
 
     class RecordingMetrics(Metrics):
         def __init__(self) -> None:
@@ -250,15 +257,19 @@ def test_metrics_hooks_get_the_outcomes(factory: LockFactory) -> None:
 
         def lost(self, name: str, loss: LossReason) -> None:
             self.events.append(("lost", loss))
-            raise ZeroDivisionError  # the lock logs it, and does not pass it on
+            raise ZeroDivisionError  # the lock only logs it
 
     metrics = RecordingMetrics()
     lock = factory.make_lock("counted", ttl=0.6, metrics=metrics)
     with lock.hold(wait=1):
         assert lock.try_acquire() is None
         eventually(lambda: "renewed" in metrics.events)
-    events_but_renewals = [event for event in metrics.events if event != "renewed"]
-    assert events_but_renewals == [("waited", True), ("waited", False), ("held", Release.RELEASED)]
+    events_except_renewals = [event for event in metrics.events if event != "renewed"]
+    assert events_except_renewals == [
+        ("waited", True),
+        ("waited", False),  # try_acquire()
+        ("held", Release.RELEASED),
+    ]
     with lock.hold(wait=1):
         factory.admin_client.delete(derive_keys("counted")[0])
         eventually(lambda: ("lost", LossReason.GONE) in metrics.events)

@@ -1,6 +1,6 @@
-"""No waiter waits longer than the ttl of a dead holder, whatever lease it saw before.
+"""Tests that a waiter gets the lock within the ttl of a holder that died.
 
-A lease that is neither renewed nor released stands for a holder that died.
+In place of a dead holder the tests have a lease that is neither renewed nor released.
 """
 
 import threading
@@ -12,7 +12,10 @@ from .lock_factories import LockFactory
 
 
 def test_waiter_outlives_a_holder_that_died_after_an_extension(factory: LockFactory) -> None:
-    """The waiter knows of a lease of a minute. The next holder has a lease of 1 s, and dies."""
+    """The first holder extends its lease to 60 s and releases it. The next holder dies.
+
+    The waiter must not sleep for 60 s, but poll when the ttl of 1 s of the dead holder is over.
+    """
     lock = factory.make_lock("extended", ttl=1)
     lease = lock.acquire(5)
     lease.extend(60)
@@ -24,14 +27,18 @@ def test_waiter_outlives_a_holder_that_died_after_an_extension(factory: LockFact
 
 
 def test_waiters_are_served_although_newcomers_keep_coming(factory: LockFactory) -> None:
-    """After the keys were deleted or evicted, newcomers of the waiters' process take the lock."""
+    """The keys of the lock and its queue are deleted while four threads wait.
+
+    Then other threads of the process acquire and release the lock all the time. The old waiters
+    still get it.
+    """
     lock = factory.make_lock("deleted", ttl=1, renew=False)
     lock.acquire(5)  # the dead holder
 
-    def take_turn() -> None:
+    def acquire_and_release() -> None:
         lock.acquire(wait=60).release()
 
-    old_waiters = [run_in_thread(take_turn) for _ in range(4)]
+    old_waiters = [run_in_thread(acquire_and_release) for _ in range(4)]
     wait_until_queued(lock, len(old_waiters))
     should_stop = threading.Event()
 
@@ -55,8 +62,8 @@ def test_waiters_are_served_although_newcomers_keep_coming(factory: LockFactory)
         newcomer.result(20)
 
 
-def test_adopter_that_died_blocks_for_its_ttl(factory: LockFactory) -> None:
-    """After the adoption the lease lasts for its ttl of 1 s, not for the 60 s of hand_over()."""
+def test_dead_adopter_blocks_waiters_for_its_ttl_only(factory: LockFactory) -> None:
+    """The adopted lease lasts for the adopter's ttl of 1 s, not for the 60 s of hand_over()."""
     lock = factory.make_lock("handed", ttl=1)
     adopting_lock = RedisLock(factory.admin_client, "handed", ttl=1, renew=False)
     adopting_lock.adopt(lock.acquire(5).hand_over(within=60))

@@ -1,4 +1,4 @@
-"""Extending, verifying, handing over and adopting a lease, with each kind of lock."""
+"""Tests of lease.extend(), owned() and hand_over(), and of lock.adopt(), for each kind of lock."""
 
 import threading
 
@@ -10,7 +10,7 @@ from .lock_factories import LockFactory
 
 
 def test_extended_lease_is_never_shortened(factory: LockFactory) -> None:
-    """Neither a renewal nor a shorter extension brings the deadline forward."""
+    """Neither a renewal by the ttl of 0.6 s nor a shorter extension moves the deadline back."""
     renewal = threading.Event()
 
     class RenewalMetrics(Metrics):
@@ -21,7 +21,7 @@ def test_extended_lease_is_never_shortened(factory: LockFactory) -> None:
     lease.extend(30)
     assert 29 < lease.remaining() < 30
     renewal.clear()
-    assert renewal.wait(5)
+    assert renewal.wait(5)  # a renewal after the extension
     lease.extend(1)
     assert 28 < lease.remaining() < 30
     assert factory.admin_client.pttl("lock:{extended}") > 28_000
@@ -32,7 +32,10 @@ def test_extended_lease_is_never_shortened(factory: LockFactory) -> None:
 
 
 def test_only_the_adopter_renews_a_handed_over_lease(factory: LockFactory) -> None:
-    """The first holder neither renews nor releases it. Only one adoption succeeds."""
+    """After hand_over() the first holder neither renews nor releases the lease.
+
+    One adoption succeeds, and a second one is refused. The adopter can hand the lease back.
+    """
     lock = factory.make_lock("handed", ttl=0.3)
     with lock.hold(wait=5) as lease:
         handover = lease.hand_over(within=30)
@@ -41,7 +44,7 @@ def test_only_the_adopter_renews_a_handed_over_lease(factory: LockFactory) -> No
             lease.check()
     assert lease.outcome is Release.HANDED_OVER
     assert lock.inspect().owner == lease.token  # the end of the block released nothing
-    # Another client adopts the lease, with a blocking lock.
+    # A lock of another client adopts the lease.
     adopted_lease = RedisLock(factory.admin_client, "handed", ttl=0.3).adopt(handover)
     assert adopted_lease.fence == lease.fence
     with pytest.raises(LockLost, match="adopted before"):
@@ -62,21 +65,23 @@ def test_deleted_lock_is_not_owned_and_cannot_be_extended(factory: LockFactory) 
     lease = factory.make_lock("gone").acquire(5)
     factory.admin_client.delete("lock:{gone}")
     assert not lease.owned()
-    for _ in range(2):  # the second call knows of the loss
+    for _ in range(2):  # the first call notices the loss, the second call finds it noticed
         with pytest.raises(LockLost):
             lease.extend(30)
         assert lease.loss is LossReason.GONE
-    # An extension by 0 s is refused.
+
+
+def test_extension_by_zero_seconds_is_refused(factory: LockFactory) -> None:
     with (
         pytest.raises(ValueError, match="a positive number"),
-        factory.make_lock("gone").hold(wait=1) as held_lease,
+        factory.make_lock("extended").hold(wait=1) as lease,
     ):
-        held_lease.extend(0)
+        lease.extend(0)
 
 
 @pytest.mark.parametrize("key", ["report", "a{b}c"])
 def test_lock_excludes_another_program_with_its_own_key(factory: LockFactory, key: str) -> None:
-    """The other program uses redis-py's lock, whose key is its name."""
+    """The other program uses redis-py's Lock, whose key is its name. Our lock has that key, too."""
     lock = factory.make_lock("report", key=key)
     redis_py_lock = factory.admin_client.lock(key, timeout=10)
     lease = lock.acquire(5)
@@ -84,9 +89,11 @@ def test_lock_excludes_another_program_with_its_own_key(factory: LockFactory, ke
     # A lock with the same name and another key is free.
     with factory.make_lock("report", key="another").hold(wait=0):
         assert not redis_py_lock.acquire(blocking=False)
+    # Hand-overs and waiters work with this key as well.
     waiter = start_waiter(lock)
     assert lock.adopt(lease.hand_over()).release() is Release.RELEASED
     assert waiter.result(5).release() is Release.RELEASED
+    # The other way round: redis-py's Lock and compat.Lock exclude our lock and each other.
     assert redis_py_lock.acquire(blocking=False)
     assert lock.try_acquire() is None
     redis_py_lock.release()

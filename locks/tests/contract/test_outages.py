@@ -1,6 +1,6 @@
-"""Silent and dead servers, lost requests and replies: the errors, and the cleanup.
+"""Tests of a lock whose server is silent or dead, or whose requests and replies are lost.
 
-The locks are used from threads, or from an event loop (lock_factories.py).
+They check the errors, and that no lock stays taken. They run with RedisLock and AsyncRedisLock.
 """
 
 import signal
@@ -16,16 +16,17 @@ from ...testing.server import LoopbackProxy, Server, eventually
 from ..waiting import ANY_COMMAND, start_waiter
 from .lock_factories import LockFactory, make_server_factory, yield_and_close
 
+#: The kinds of locks that use a single server.
 SERVER_LOCK_KINDS = ["threads", "asyncio"]
-#: The command name in a request that sends a script's text.
+#: Bytes in the command that sends the text of a script, instead of its SHA-1 by EVALSHA.
 EVAL_COMMAND = b"$4\r\nEVAL\r\n"
 
 
 @pytest.fixture(params=SERVER_LOCK_KINDS)
 def factory(request: pytest.FixtureRequest, own_server: Server) -> Iterator[LockFactory]:
-    """A factory of locks on a server that the test may stop.
+    """A factory of locks on a server that the test may stop by SIGSTOP.
 
-    In these tests a lock should give up a silent server long before the client's timeout of 4 s.
+    The client's timeout is 4 s. A lock should give up much earlier if the server is silent.
     """
     factory = make_server_factory(request.param, own_server.port, socket_timeout=4)
     yield factory
@@ -43,7 +44,11 @@ def proxied_factory(request: pytest.FixtureRequest, proxy: LoopbackProxy) -> Ite
 def test_silent_server_delays_a_short_wait_by_half_a_second(
     factory: LockFactory, own_server: Server, is_connected: bool
 ) -> None:
-    """The cleanup may take 0.5 s more. The server acts late, but the lock does not stay taken."""
+    """An acquisition with a short wait fails soon if the server is silent.
+
+    When the server continues, it executes the late acquisition, and then the release that follows
+    it. So the lock can be acquired again.
+    """
     lock = factory.make_lock("silent", ttl=30)
     if is_connected:
         lock.acquire(1).release()
@@ -51,17 +56,20 @@ def test_silent_server_delays_a_short_wait_by_half_a_second(
     started = time.monotonic()
     with pytest.raises(LockBackendError):
         lock.acquire(0.1)
-    # The wait of 0.1 s, at most twice 0.5 s for the server, and slack.
+    # The wait of 0.1 s, 0.5 s for the acquisition, 0.5 s for the cleanup, and tolerance.
     assert time.monotonic() - started < 2
     own_server.signal(signal.SIGCONT)
-    with lock.hold(wait=5):  # the abandoned acquisition does not keep the lock taken
+    with lock.hold(wait=5):  # much less than the ttl of the late acquisition
         pass
 
 
 def test_only_an_outage_longer_than_the_lease_loses_it(
     factory: LockFactory, own_server: Server
 ) -> None:
-    """The loss is noticed, and the lock works again afterwards."""
+    """The server is stopped for half of the ttl, and then for longer than the ttl.
+
+    The holder notices the loss in the second outage. Afterwards the lock works as before.
+    """
     reported_losses: list[LossReason] = []
     lock = factory.make_lock(
         "outage", ttl=0.9, on_lost=lambda _, reason: reported_losses.append(reason)
@@ -93,7 +101,7 @@ def test_only_an_outage_longer_than_the_lease_loses_it(
 def test_dead_server_is_noticed_at_once_without_retries(
     factory: LockFactory, own_server: Server
 ) -> None:
-    """redis-py itself would retry ten times."""
+    """The server is killed. Acquisitions fail at once, where redis-py would retry ten times."""
     lock = factory.make_lock("died", ttl=30)
     lease = lock.acquire(1)
     waiter = start_waiter(lock)
@@ -113,10 +121,13 @@ def test_dead_server_is_noticed_at_once_without_retries(
     lock.acquire(1).release()
 
 
-def test_lost_reply_is_an_error_and_gives_the_lock_back(
+def test_lost_reply_is_an_error_and_leaves_the_lock_free(
     proxied_factory: LockFactory, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
-    """The client does not retry: it would find the lock taken by itself, or already released."""
+    """The reply to an acquisition is lost, and later the reply to a release.
+
+    The command is not retried: the retry could find the lock taken by the first try, or released.
+    """
     lock = proxied_factory.make_lock("lost reply")
     direct_lock = RedisLock(client, "lost reply", ttl=10)  # without the proxy
     assert not lock.locked()  # opens the connection
@@ -125,9 +136,10 @@ def test_lost_reply_is_an_error_and_gives_the_lock_back(
         lock.acquire(5)
     eventually(lambda: not direct_lock.locked())
     lease = lock.acquire(5)
-    proxy.lose_reply(lease.token.encode())  # the cleanup above may still run, with another token
+    # Match the token, because the cleanup of the first acquisition may still send a release.
+    proxy.lose_reply(lease.token.encode())
     assert lease.release() is Release.UNKNOWN
-    assert lease.release() is Release.UNKNOWN  # the first command may have freed it
+    assert lease.release() is Release.UNKNOWN  # the first release may have freed the lock
     assert not direct_lock.locked()
 
 
@@ -137,8 +149,8 @@ def test_release_that_did_not_arrive_is_repeated_at_once(
     client: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Until the release is repeated, the lock stays taken and its waiters wait."""
-    # With this pause, a repetition that is not made at once comes too late for the test.
+    """The request of a release is lost. A repetition in the background releases the lock."""
+    # If the repetition waited for this pause first, it would come too late for the test.
     monkeypatch.setattr(renewals, "SHORTEST_RELEASE_PAUSE_SECONDS", 60)
     direct_lock = RedisLock(client, "repeated", ttl=60)
     lease = proxied_factory.make_lock("repeated", ttl=60).acquire(1)
@@ -153,8 +165,8 @@ def test_failed_release_may_be_called_again(
     client: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first release does not reach the server."""
-    # Otherwise abandon() would repeat the release.
+    """The request of the first release is lost. The second call of release() succeeds."""
+    # Do not repeat the release in the background, as abandon() would.
     monkeypatch.setattr(renewals.Renewals, "abandon", lambda *_: None)
     lease = proxied_factory.make_lock("twice").acquire(1)
     proxy.lose_request(ANY_COMMAND)
@@ -166,13 +178,13 @@ def test_failed_release_may_be_called_again(
 def test_renewals_survive_forgotten_scripts_and_a_cut(
     proxied_factory: LockFactory, proxy: LoopbackProxy, client: redis.Redis
 ) -> None:
-    """The server has forgotten the scripts. The connection is cut while their texts are sent."""
+    """The server has forgotten the scripts, and the connection is cut when their texts are sent."""
     leases = [
         proxied_factory.make_lock(f"forgotten {number}", ttl=1.5).acquire(1) for number in range(4)
     ]
     client.script_flush()
     proxy.lose_reply(EVAL_COMMAND)
-    # Only a lease that is renewed again and again reaches this deadline.
+    # This is later than one ttl from now, so only repeated renewals reach it.
     late_deadline = max(lease.deadline for lease in leases) + 2
     eventually(lambda: all(lease.deadline > late_deadline for lease in leases), within=6)
     assert not any(lease.lost for lease in leases)
@@ -180,13 +192,13 @@ def test_renewals_survive_forgotten_scripts_and_a_cut(
 
 
 class FlakyCredentials(redis.CredentialProvider):
-    """A credential provider that fails while it is broken."""
+    """A credential provider that raises an exception while `is_broken` is set."""
 
     is_broken = False
 
     def get_credentials(self) -> tuple[str, str]:
         if self.is_broken:
-            raise RuntimeError("the vault is sealed")
+            raise RuntimeError("no credentials")
         return "default", ""
 
 
@@ -194,18 +206,21 @@ class FlakyCredentials(redis.CredentialProvider):
 def test_exception_of_the_block_survives_a_failed_release(
     own_server: Server, lock_kind: str
 ) -> None:
-    """The release fails with an error that is not one of redis-py's, and is repeated later."""
+    """The block raises an exception, and then the release fails. The caller gets the block's one.
+
+    The error of the release is not one of redis-py's. The release is repeated in the background.
+    """
     credentials = FlakyCredentials()
     factory = make_server_factory(lock_kind, own_server.port, credential_provider=credentials)
-    lock = factory.make_lock("masked")
+    lock = factory.make_lock("failing release")
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1) as lease:  # noqa: PT012
         credentials.is_broken = True
         factory.admin_client.client_kill_filter(_type="normal", skipme=True)
-        time.sleep(0.05)  # so that the client sees the cut at the release
+        time.sleep(0.05)  # until the cut has reached the client
         raise ZeroDivisionError
     assert lease.outcome is Release.UNKNOWN
-    with pytest.raises(RuntimeError, match="vault"):
+    with pytest.raises(RuntimeError, match="no credentials"):
         lock.acquire(1)
     credentials.is_broken = False
-    eventually(lambda: not lock.locked())  # long before its ttl
+    eventually(lambda: not lock.locked())  # within 5 s; its ttl is 10 s
     factory.close()
