@@ -1,4 +1,7 @@
-"""The asyncio lock: event loops, clients, tasks and a silent server. See also contract/."""
+"""Tests of AsyncRedisLock: its event loops, clients, tasks and connections.
+
+contract/ tests what it has in common with RedisLock.
+"""
 
 import asyncio
 import gc
@@ -24,8 +27,8 @@ from .waiting import LOCKS_PACKAGE, run_program
 
 
 @in_new_loop
-async def test_decorated_coroutine_holds_the_lock_while_it_runs(server: Server) -> None:
-    """The decorator refuses functions that are not coroutine functions."""
+async def test_lock_decorates_coroutine_functions_only(server: Server) -> None:
+    """A decorated coroutine function holds the lock while it runs. Others are refused."""
     async with open_lock(server.port) as lock:
 
         @lock.hold(wait=5)
@@ -50,14 +53,14 @@ async def test_decorated_coroutine_holds_the_lock_while_it_runs(server: Server) 
 
 @in_new_loop
 async def test_thousand_tasks_share_three_connections(own_server: Server) -> None:
-    """The tasks that wait for a lock do not need a connection each."""
+    """A thousand tasks that wait for a lock do not open a connection each."""
     async with open_lock(own_server.port, ttl=30) as lock:
         async with lock.hold(wait=5):
-            tasks = [asyncio.create_task(_hold_once(lock)) for _ in range(1000)]
+            tasks = [asyncio.create_task(_acquire_and_release(lock)) for _ in range(1000)]
             await wait_until(lambda: has_waiters(lock, 1000), within=20)
             connections = own_server.make_client().client_list()
             open_connections = [connection for connection in connections if connection["addr"]]
-            assert len(open_connections) <= 4  # the fourth is that of this query
+            assert len(open_connections) <= 3 + 1  # and the connection of this query
         await asyncio.gather(*tasks)
 
 
@@ -74,6 +77,7 @@ async def test_thousand_tasks_share_three_connections(own_server: Server) -> Non
 def test_lease_is_refused_in_another_event_loop(
     server: Server, use_lease: Callable[[AsyncLease], Coroutine[Any, Any, object]]
 ) -> None:
+    """The lease was acquired in a first event loop, which has ended."""
     lock = AsyncRedisLock(redis.asyncio.Redis(port=server.port), "other loop", ttl=0.2)
 
     async def acquire() -> AsyncLease:
@@ -83,12 +87,12 @@ def test_lease_is_refused_in_another_event_loop(
     with pytest.raises(LockNotHeld, match="another event loop"):
         asyncio.run(use_lease(lease))
     held_seconds = lease.held_seconds
-    eventually(lambda: lease.held_seconds > held_seconds)  # it is still held
+    eventually(lambda: lease.held_seconds > held_seconds)  # no release is recorded
 
 
 @in_new_loop
 async def test_connections_end_with_the_client(own_server: Server) -> None:
-    """The client is closed and garbage-collected."""
+    """When the client is closed and garbage-collected, the lock's connections are closed, too."""
     admin = own_server.make_client()
     connections_before = len(admin.client_list())
     client = redis.asyncio.Redis(port=own_server.port)
@@ -102,11 +106,14 @@ async def test_connections_end_with_the_client(own_server: Server) -> None:
 
 
 async def verify_slowly(*_: object) -> None:
-    """Replace AsyncWakeUps._verify: wait until cancelled, then take 20 turns of the loop to end."""
+    """Wait until the task is cancelled, and end after 20 more iterations of the event loop.
+
+    This function replaces AsyncWakeUps._verify().
+    """
     try:
         await asyncio.Event().wait()
     finally:
-        for _turn in range(20):
+        for _iteration in range(20):
             await asyncio.sleep(0)
 
 
@@ -114,34 +121,37 @@ async def verify_slowly(*_: object) -> None:
 def test_no_connection_outlives_client_and_loop(
     own_server: Server, monkeypatch: pytest.MonkeyPatch, ends_while_verifying: bool
 ) -> None:
-    """The client and its loop end at the same time."""
+    """The client and its event loop end at the same time, and all connections are closed.
+
+    Before that, the subscription of a waiter was verified, or its verification still runs.
+    """
     monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.02)
     if ends_while_verifying:
         monkeypatch.setattr(wakeups.AsyncWakeUps, "_verify", verify_slowly)
 
     async def wait_for_lock() -> None:
-        """Let a waiter cause a verification of the subscription; end after it or during it."""
+        """Let a waiter wait until its subscription is verified, or is being verified."""
         async with redis.asyncio.Redis(port=own_server.port) as client:
             lock = AsyncRedisLock(client, "both end", ttl=10)
             async with lock.hold(wait=1):
                 waiter = asyncio.create_task(lock.acquire(5))
                 lock_wakeups: Any = (await lock._get_resources()).wakeups
-                await wait_until(lambda: lock_wakeups._verification)  # the task that verifies it
+                await wait_until(lambda: lock_wakeups._verification)  # the verifying task
                 if not ends_while_verifying:
                     await lock_wakeups._verification
             await (await waiter).release()
 
     async def main() -> None:
         await wait_for_lock()
-        gc.collect()  # the last turn of the loop: the cleanup cannot wait for another one
+        gc.collect()  # in the last iteration of the loop, so that no later one can clean up
 
     asyncio.run(main())
-    gc.collect()  # an open connection would be reported as a ResourceWarning
+    gc.collect()  # an open connection would cause a ResourceWarning, which fails the test
 
 
 @in_new_loop
 async def test_closed_connections_are_forgotten(server: Server) -> None:
-    """After retire_all() the old connection is closed, and leaves the list of connections."""
+    """retire_all() closes the old connection, and removes it from the list of connections."""
     async with redis.asyncio.Redis(port=server.port, socket_timeout=1) as client:
         connections = AsyncConnections(Address(client.connection_pool))
 
@@ -159,7 +169,7 @@ async def test_closed_connections_are_forgotten(server: Server) -> None:
         await connections.aclose()
 
 
-#: Uses one lock in two event loops, each of which ends while one of its tasks waits for the lock.
+#: Uses one lock in two event loops. Each loop ends while one of its tasks acquires the lock.
 PROGRAM_WITH_TWO_LOOPS = """
 import asyncio, gc
 import redis.asyncio
@@ -184,7 +194,7 @@ print("done")
 
 
 def test_program_ends_without_warnings_or_tasks(server: Server) -> None:
-    """The program uses one lock in two event loops, with Python's warnings as errors."""
+    """The program uses one lock in two event loops. Python turns warnings into errors."""
     program = PROGRAM_WITH_TWO_LOOPS.format(locks=LOCKS_PACKAGE, port=server.port)
     output = run_program(sys.executable, "-X", "dev", "-W", "error", "-c", program)
     # In its debug mode asyncio writes "Executing <...> took ..." on a busy machine.
@@ -193,14 +203,14 @@ def test_program_ends_without_warnings_or_tasks(server: Server) -> None:
         eventually(lambda: not RedisLock(client, "module-global", ttl=1).locked(), within=3)
 
 
-async def _hold_once(lock: AsyncRedisLock) -> None:
+async def _acquire_and_release(lock: AsyncRedisLock) -> None:
     async with lock.hold(wait=60):
         pass
 
 
 @in_new_loop
 async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy) -> None:
-    """The server has closed the connection before the command is submitted."""
+    """The server has closed the connection before the command is given to it."""
     async with open_lock(proxy.port) as lock:
         assert not await lock.locked()
         connection: Any = (await lock._get_resources()).connections.current_connection
@@ -213,28 +223,35 @@ async def test_command_on_a_closed_connection_fails_at_once(proxy: LoopbackProxy
 
 @in_new_loop
 async def test_silent_server_does_not_block_a_loop_with_many_waiters(proxy: LoopbackProxy) -> None:
-    """Ten thousand waiters give up at once. None of them may iterate over all the others."""
+    """Ten thousand waiters of one event loop time out at the same time.
+
+    The loop is not blocked for long. It would be if each waiter iterated over all others.
+    """
     proxy.black_hole()
     client = redis.asyncio.Redis(port=proxy.port)
     lock = AsyncRedisLock(client, "silent", ttl=30)
     waiters = [asyncio.create_task(lock.acquire(0.5)) for _ in range(10_000)]
-    longest_turn_seconds = 0.0
-    turn_started = time.thread_time()
+    longest_iteration_seconds = 0.0
+    iteration_started = time.thread_time()
     while not all(waiter.done() for waiter in waiters):
         await asyncio.sleep(0.001)
-        longest_turn_seconds = max(longest_turn_seconds, time.thread_time() - turn_started)
-        turn_started = time.thread_time()
+        now_seconds = time.thread_time()
+        longest_iteration_seconds = max(longest_iteration_seconds, now_seconds - iteration_started)
+        iteration_started = now_seconds
     assert {type(waiter.exception()) for waiter in waiters} == {LockBackendError}
-    print(f"the longest turn of the loop took {longest_turn_seconds:.2f} s")
-    # It took 0.8 to 1.8 s of processor time when measured, and 2.6 s when each waiter iterated.
-    assert longest_turn_seconds < 2.2
+    print(f"the longest iteration of the loop took {longest_iteration_seconds:.2f} s")
+    # Measured: 0.8 to 1.8 s of processor time; 2.6 s if each waiter iterates over all others.
+    assert longest_iteration_seconds < 2.2
     await client.aclose()
 
 
-def test_adoption_cancelled_at_the_loops_end_is_given_back(
+def test_adoption_cancelled_at_the_loops_end_is_released(
     client: redis.Redis, server: Server
 ) -> None:
-    """The adopted lock is released, although the loop ends just after the cancellation."""
+    """An adoption is cancelled, and its event loop ends just after that.
+
+    The server has executed the adoption, so the lock must be released.
+    """
     direct_lock = RedisLock(client, "adopted late", ttl=30)
     handover = direct_lock.acquire(1).hand_over()
 
@@ -252,7 +269,11 @@ def test_adoption_cancelled_at_the_loops_end_is_given_back(
 
 
 def test_task_keeps_its_lease_while_it_cleans_up(server: Server) -> None:
-    """asyncio.run cancels all tasks when main has ended, including the one that renews."""
+    """A task is cancelled at the end of the event loop, and cleans up for longer than the ttl.
+
+    asyncio.run() cancels all tasks at its end. The watchdog's task, which renews the lease, must go
+    on until the other tasks have ended.
+    """
     losses: list[bool] = []
 
     async def hold_until_cancelled(lock: AsyncRedisLock) -> None:
@@ -279,10 +300,13 @@ def test_task_keeps_its_lease_while_it_cleans_up(server: Server) -> None:
 
 
 def test_unanswered_release_leaves_no_task_behind(proxy: LoopbackProxy) -> None:
-    """The watchdog, which would repeat the release, is closed with the loop."""
+    """The event loop ends while a release waits for its reply.
+
+    The watchdog, which repeats such a release, must end with the loop.
+    """
 
     async def main() -> None:
-        lock = AsyncRedisLock(redis.asyncio.Redis(port=proxy.port), "ends unheard", ttl=1)
+        lock = AsyncRedisLock(redis.asyncio.Redis(port=proxy.port), "unanswered", ttl=1)
         lease = await lock.acquire(1)
         proxy.black_hole()
         lease.start_release()
@@ -295,14 +319,17 @@ def test_unanswered_release_leaves_no_task_behind(proxy: LoopbackProxy) -> None:
 
 @in_new_loop
 async def test_cancelled_close_still_closes_everything(proxy: LoopbackProxy) -> None:
-    """At its end asyncio.run() cancels all tasks, also one that closes a dropped client's locks."""
+    """The task that closes the locks of a dropped client is cancelled, as at the end of a loop.
+
+    All connections are closed nevertheless. (asyncio.run() cancels all tasks at its end.)
+    """
     client = redis.asyncio.Redis(port=proxy.port)
-    lock = AsyncRedisLock(client, "ends cancelled", ttl=1)
+    lock = AsyncRedisLock(client, "cancelled close", ttl=1)
     lease = await lock.acquire(1)
     resources: Any = await lock._get_resources()
     await resources.wakeups.listen(now() + 1)
     proxy.black_hole()
-    lease.start_release()  # a task waits for its reply
+    lease.start_release()  # starts a task, which waits for the reply
     connection = resources.connections.current_connection
     subscription_link = resources.wakeups._link
     close_task = asyncio.ensure_future(resources.closing_generator.aclose())
@@ -315,11 +342,9 @@ async def test_cancelled_close_still_closes_everything(proxy: LoopbackProxy) -> 
 
 
 @in_new_loop
-async def test_command_that_expires_keeps_a_connection_that_still_opens(
-    proxy: LoopbackProxy,
-) -> None:
-    """A command gives up while its connection opens. A later command uses that connection."""
-    proxy.delay(600)
+async def test_connection_outlives_a_timeout_while_it_opens(proxy: LoopbackProxy) -> None:
+    """A command times out while its connection opens. The next command uses that connection."""
+    proxy.delay(600)  # until pass_on()
     async with redis.asyncio.Redis(port=proxy.port, client_name="slow", db=1) as client:
         connections = AsyncConnections(Address(client.connection_pool))
         opening_connection = connections.current_connection

@@ -1,4 +1,4 @@
-"""A lease of asyncio in another thread, after the end of its loop, or in a forked child."""
+"""Tests of AsyncRedisLock in several threads, in an ended event loop, and in a forked process."""
 
 import asyncio
 import os
@@ -17,38 +17,42 @@ from .event_loops import open_lock
 from .waiting import StartWorker, count_subscribers, hold_lock, run_in_thread, wait_until_queued
 
 
-def test_concurrent_loops_may_all_notice_a_closed_loop(server: Server) -> None:
-    """The threads of a web server may run a new loop for each request.
+def test_two_new_loops_may_drop_an_old_loop_at_once(server: Server) -> None:
+    """A web server may run each request in a thread with a new event loop.
 
-    Here two threads check at the same time whether the loop that used the lock before is closed.
+    Two requests notice at the same time that the loop that used the lock before is closed.
     """
     client = redis.asyncio.Redis(port=server.port)
-    lock = AsyncRedisLock(client, "loop after loop", ttl=30)
-    both_checked = threading.Barrier(2)
+    lock = AsyncRedisLock(client, "many loops", ttl=30)
+    both_loops_check = threading.Barrier(2)
 
-    class ObservedLoop(asyncio.SelectorEventLoop):
-        is_observed = False
+    class LoopThatWaitsWhenChecked(asyncio.SelectorEventLoop):
+        waits_when_checked = False
 
         def is_closed(self) -> bool:
-            if self.is_observed and threading.current_thread() is not threading.main_thread():
+            is_main_thread = threading.current_thread() is threading.main_thread()
+            if self.waits_when_checked and not is_main_thread:
                 with suppress(threading.BrokenBarrierError):
-                    both_checked.wait(0.5)
+                    both_loops_check.wait(0.5)
             return super().is_closed()
 
     async def acquire_once() -> None:
         await (await lock.acquire(5)).release()
 
-    loop = ObservedLoop()
+    loop = LoopThatWaitsWhenChecked()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(acquire_once())
-    loop.is_observed = True
+    loop.waits_when_checked = True
     for request in [run_in_thread(lambda: asyncio.run(acquire_once())) for _ in range(2)]:
         request.result(10)
 
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_loss_noticed_in_a_worker_thread_cancels_the_block(server: Server, debug: bool) -> None:
-    """Code in asyncio.to_thread, such as a synchronous ORM, checks the lease. on_lost runs once."""
+    """Code that runs by asyncio.to_thread() checks the lease, and notices the loss.
+
+    That cancels the block in the event loop, which raises LockLost. on_lost is called once.
+    """
     losses: list[LossReason] = []
 
     async def main() -> None:
@@ -78,12 +82,16 @@ def test_loss_noticed_in_a_worker_thread_cancels_the_block(server: Server, debug
 
 
 def expect_lost(lease: AsyncLease) -> None:
+    """Check the lease, and fail unless that raises LockLost."""
     with pytest.raises(LockLost):
         lease.check()
 
 
 def test_lease_checked_after_its_loop_ended_is_lost(server: Server) -> None:
-    """The loss cannot call `on_lost` in that loop, but check() raises LockLost."""
+    """The lease is checked after its event loop has ended. check() raises LockLost.
+
+    `on_lost` cannot be called, because it would be called in that loop.
+    """
 
     async def acquire() -> AsyncLease:
         async with open_lock(server.port, on_lost=lambda *_: None) as lock:
@@ -101,13 +109,14 @@ def test_lease_checked_after_its_loop_ended_is_lost(server: Server) -> None:
 def test_fork_does_not_keep_a_dead_waiters_subscription(
     lock: RedisLock, start_worker: StartWorker, waiting_command: dict[str, Any]
 ) -> None:
-    """A forked child's copy of the socket would keep the subscription of its dead parent.
+    """A process with a waiter forks a child, and is killed. The child lives on.
 
-    The lock would be handed to the dead waiter, and the next waiter would wait for a ttl.
+    The child must close its copy of the subscription's connection. Otherwise the waiter would look
+    alive and be given the lock, and the next waiter would have to wait for the ttl.
     """
     worker = start_worker()
     with hold_lock(lock) as lease:
-        worker.run(**waiting_command, name="tested", ttl=30)
+        worker.run(**waiting_command, name=lock.name, ttl=30)
         wait_until_queued(lock, 1)
         child = worker.run("fork_idle_child")
         try:
@@ -123,19 +132,23 @@ def test_fork_does_not_keep_a_dead_waiters_subscription(
 def test_fork_while_subscribing_does_not_keep_the_subscription(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process forks while the new connection of a waiter reads its first reply."""
+    """The process forks while the connection of a subscription is being opened.
+
+    The child must close its copy of that connection, so that the subscription can end.
+    """
     children: list[int] = []
-    other_channels = set(server.make_client().pubsub_channels("lock:wake:*"))
+    channels_before = set(server.make_client().pubsub_channels("lock:wake:*"))
     read_response = redis.asyncio.Connection.read_response
 
     def list_new_channels() -> set[Any]:
-        return set(server.make_client().pubsub_channels("lock:wake:*")) - other_channels
+        return set(server.make_client().pubsub_channels("lock:wake:*")) - channels_before
 
     async def fork_and_read(self: Any, **options: Any) -> Any:
         if not children:
             children.append(os.fork())
-            if not children[0]:  # in the child, which lives until it is killed
-                signal.pause()
+            is_child = children[0] == 0
+            if is_child:
+                signal.pause()  # until this test kills the child
         return await read_response(self, **options)
 
     async def main() -> None:

@@ -1,7 +1,7 @@
-"""The promises of redis-py's Lock that locks.compat.Lock keeps, and two differences.
+"""Tests that locks.compat.Lock behaves as redis-py's Lock, with two intended differences.
 
-The differences are on purpose: a lock without a `timeout` has a ttl that is renewed, and a waiter
-does not poll, so that its wait is exact and `sleep` has no effect on it.
+A lock without a `timeout` has a ttl that is renewed. A waiter does not poll, so `sleep` has no
+effect, and the wait ends exactly at `blocking_timeout`.
 """
 
 import gc
@@ -18,7 +18,7 @@ from ..testing.server import Server, eventually
 from .waiting import run_in_thread, wait_until_queued
 
 MakeLock = Callable[..., compat.Lock]
-#: A timeout longer than DEFAULT_FENCE_TTL_SECONDS.
+#: Longer than DEFAULT_FENCE_TTL_SECONDS, for which the server remembers a fence.
 MONTH_SECONDS = 30 * 24 * 3600.0
 
 
@@ -26,11 +26,11 @@ MONTH_SECONDS = 30 * 24 * 3600.0
 def test_key_value_and_expiry_match_redis_py(
     client: redis.Redis, make_compat_lock: MakeLock, timeout: float | None
 ) -> None:
-    """The value is the token, and the timeout is the expiry."""
+    """The value of the key is the token, and the key expires after the timeout."""
     lock = make_compat_lock(timeout=timeout)
     assert lock.acquire(blocking=False) is True
     assert client.get("job") == lock.local.token
-    # Without a timeout the key has the ttl of compat.Lock, 10 s. That of redis-py has no ttl.
+    # Without a timeout the key expires after 10 s (compat.Lock.ttl). With redis-py it never does.
     ttl_ms = (timeout or 10) * 1000
     assert ttl_ms - 1000 < client.pttl("job") <= ttl_ms
     lock.release()
@@ -39,16 +39,19 @@ def test_key_value_and_expiry_match_redis_py(
 
 
 @pytest.mark.parametrize("timeout", [None, MONTH_SECONDS])
-def test_lock_may_last_longer_than_the_memory_of_a_fence(
+def test_lock_may_last_longer_than_fences_are_remembered(
     client: redis.Redis,
     make_compat_lock: MakeLock,
     monkeypatch: pytest.MonkeyPatch,
     timeout: float | None,
 ) -> None:
-    """The server forgets a fence after a week. The lock's ttl is a month."""
+    """The server forgets a fence after a week. The lock lasts for a month.
+
+    The month is the lock's timeout or, without a timeout, compat.Lock.ttl.
+    """
     monkeypatch.setattr(compat.Lock, "ttl", MONTH_SECONDS)
     with make_compat_lock(timeout=timeout):
-        assert client.ttl("job") >= MONTH_SECONDS - 60
+        assert client.ttl("job") >= MONTH_SECONDS - 60  # 60 s of tolerance
 
 
 @pytest.mark.parametrize("thread_local", [True, False])
@@ -60,7 +63,7 @@ def test_caller_may_choose_the_token(
     lock, second_lock = make_compat_lock(thread_local=thread_local), make_compat_lock()
     assert lock.acquire(blocking=False, token=token)
     assert client.get("job") == lock.local.token == b"mine"
-    # The same token does not acquire twice.
+    # The lock is taken, also for a second acquisition with the same token.
     assert second_lock.acquire(blocking=False, token=token) is False
     lock.release()
     assert client.get("job") is None
@@ -88,32 +91,36 @@ def test_locked_sees_any_holder_and_owned_only_this_lock(server: Server, decode:
 def test_only_a_lock_without_a_timeout_is_renewed(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lock with a timeout expires. A lock without one is renewed until its release."""
+    """A lock with a timeout of 0.3 s expires. A lock without a timeout is renewed."""
     monkeypatch.setattr(compat.Lock, "ttl", 3)
-    expiring_lock = client.lock("ends", timeout=0.3, lock_class=compat.Lock)
-    renewed_lock = client.lock("stays", lock_class=compat.Lock)
+    expiring_lock = client.lock("expiring", timeout=0.3, lock_class=compat.Lock)
+    renewed_lock = client.lock("renewed", lock_class=compat.Lock)
     assert expiring_lock.acquire()
     assert renewed_lock.acquire()
     token = renewed_lock.local.token
-    del renewed_lock  # it is still renewed, because another process may have its token
+    del renewed_lock  # the lock is still renewed: another process may have the token
     gc.collect()
-    eventually(lambda: not client.exists("ends"))
-    eventually(lambda: client.pttl("stays") < 2500)
-    eventually(lambda: client.pttl("stays") > 2500)  # renewed
-    assert client.get("stays") == token
+    eventually(lambda: not client.exists("expiring"))
+    # The ttl of 3 s falls below 2.5 s, and a renewal sets it to 3 s again.
+    eventually(lambda: client.pttl("renewed") < 2500)
+    eventually(lambda: client.pttl("renewed") > 2500)
+    assert client.get("renewed") == token
     with pytest.raises(LockNotOwnedError):
         expiring_lock.release()
-    second_lock = client.lock("stays", lock_class=compat.Lock)
+    second_lock = client.lock("renewed", lock_class=compat.Lock)
     second_lock.local.token = token
     second_lock.release()
     assert not second_lock._lock._watchdog.renewals
-    assert not client.exists("stays")
+    assert not client.exists("renewed")
 
 
 def test_interrupted_acquire_without_a_timeout_is_not_renewed(
     client: redis.Redis, make_compat_lock: MakeLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No caller has the token, so nothing could release a lock that is renewed."""
+    """A KeyboardInterrupt is raised in acquire(), after the lock was acquired.
+
+    The caller does not have the token, so nothing could release the lock if it was renewed.
+    """
     monkeypatch.setattr(compat.Lock, "ttl", 0.6)
 
     def interrupt(_: object, event: str, *__: object) -> None:
@@ -127,10 +134,13 @@ def test_interrupted_acquire_without_a_timeout_is_not_renewed(
     eventually(lambda: not client.exists("job"))
 
 
-def test_lock_that_ends_during_acquire_is_an_error(
+def test_lock_that_expires_during_acquire_is_an_error(
     make_compat_lock: MakeLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The exception is redis-py's."""
+    """acquire(token=...) hands the lock over to that token, but the lock has expired by then.
+
+    The exception is one of redis-py's.
+    """
     hand_over = Lease.hand_over
 
     def hand_over_late(lease: Lease) -> str:
@@ -143,7 +153,7 @@ def test_lock_that_ends_during_acquire_is_an_error(
 
 
 def test_acquire_returns_false_at_the_end_of_its_wait(make_compat_lock: MakeLock) -> None:
-    """The limit of the wait may come from the lock or from the call. The lock is held elsewhere."""
+    """Another holder has the lock. The wait is an argument of the lock or of acquire()."""
     with make_compat_lock(blocking=False):
         waiting_lock = make_compat_lock(sleep=0.05, blocking_timeout=0.3)
         started = time.monotonic()
@@ -160,17 +170,17 @@ def test_acquire_returns_false_at_the_end_of_its_wait(make_compat_lock: MakeLock
 
 
 def test_waiter_is_woken_without_polling(client: redis.Redis, make_compat_lock: MakeLock) -> None:
-    """A waiter with a `sleep` of 30 s gets the lock within 1 s of its release."""
+    """A waiter with a `sleep` of 30 s gets the lock within 1 s of the release."""
     lock = make_compat_lock()
     assert lock.acquire()
     waiter = run_in_thread(lambda: make_compat_lock(sleep=30).acquire(blocking_timeout=60))
-    wait_until_queued(RedisLock(client, "job", key="job", ttl=1), 1)
+    wait_until_queued(RedisLock(client, "job", key="job", ttl=1), 1)  # the queue of the same key
     lock.release()
     assert waiter.result(1) is True
 
 
 def test_unacquired_lock_cannot_be_used(make_compat_lock: MakeLock) -> None:
-    """It cannot be released, extended or reacquired."""
+    """A lock that was not acquired cannot be released, extended or reacquired."""
     lock = make_compat_lock(timeout=10)
     for method in (lock.release, lambda: lock.extend(1), lock.reacquire):
         with pytest.raises(LockError, match="acquire the lock first"):
@@ -180,19 +190,19 @@ def test_unacquired_lock_cannot_be_used(make_compat_lock: MakeLock) -> None:
 def test_lock_with_another_holder_cannot_be_used(
     client: redis.Redis, make_compat_lock: MakeLock
 ) -> None:
-    """It cannot be released, extended or reacquired."""
+    """A lock that another holder has taken cannot be released, extended or reacquired."""
     lock = make_compat_lock(timeout=10)
     assert lock.acquire()
     client.set("job", "another", px=10_000)
     for method in (lambda: lock.extend(1), lock.reacquire, lock.release):
         with pytest.raises(LockNotOwnedError):
             method()
-    assert lock.local.token is None  # a second release would be useless
+    assert lock.local.token is None  # forgotten by release()
     assert client.get("job") == b"another"
 
 
 def test_lock_without_a_timeout_cannot_be_extended(make_compat_lock: MakeLock) -> None:
-    """It cannot be reacquired, either."""
+    """A lock without a timeout can be neither extended nor reacquired."""
     with make_compat_lock() as lock:
         for method in (lambda: lock.extend(1), lock.reacquire):
             with pytest.raises(LockError, match="no timeout"):
@@ -204,31 +214,37 @@ def test_extend_and_reacquire_set_the_expiry(
 ) -> None:
     with make_compat_lock(timeout=10) as lock:
         assert lock.lease is not None
+        # The timeout of 10 s is extended by 10 s.
         assert lock.extend(10) is True
         assert 19_000 < client.pttl("job") <= 20_000
         assert 18 < lock.lease.remaining() < 20
+        # It is replaced by 10 s from now on.
         assert lock.extend(10.0, replace_ttl=True)
         assert 9000 < client.pttl("job") <= 10_000
-        assert lock.lease.remaining() < 10  # the lease is shorter, too
+        assert lock.lease.remaining() < 10
+        # reacquire() sets the expiry to the timeout again.
         client.pexpire("job", 5000)
         assert lock.reacquire() is True
         assert 9000 < client.pttl("job") <= 10_000
 
 
-@pytest.mark.parametrize("loss", ["ended", "released"])
+@pytest.mark.parametrize("loss", ["deleted", "released"])
 def test_block_exit_without_the_lock_raises(
     client: redis.Redis, make_compat_lock: MakeLock, loss: str
 ) -> None:
-    """With raise_on_release_error=False the exit does not raise."""
+    """The lock is deleted or released in the block, so the exit of the block raises an error.
+
+    With raise_on_release_error=False it raises none.
+    """
 
     def leave_block(**options: Any) -> None:
         with make_compat_lock(timeout=10, **options) as lock:
-            if loss == "ended":
+            if loss == "deleted":
                 client.delete("job")
             else:
                 lock.release()
 
-    with pytest.raises(LockNotOwnedError if loss == "ended" else LockError):
+    with pytest.raises(LockNotOwnedError if loss == "deleted" else LockError):
         leave_block()
     leave_block(raise_on_release_error=False)
 

@@ -1,4 +1,7 @@
-"""locks.compat.Lock between threads, processes and clients, and with lost replies."""
+"""Tests of locks.compat.Lock whose token is passed between threads, processes and clients.
+
+Also tests with lost requests and replies.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,17 +18,21 @@ from .waiting import ANY_COMMAND, run_in_thread, wait_until_queued
 MakeLock = Callable[..., compat.Lock]
 
 
-def test_two_waiters_with_one_token_take_turns(
+def test_waiters_with_one_token_exclude_each_other(
     client: redis.Redis, make_compat_lock: MakeLock
 ) -> None:
-    """A task that is delivered twice uses its id as the token both times."""
+    """Two waiters use the same token, and get the lock one after the other.
+
+    For example, a task queue delivers a task twice, and the task uses its id as the token.
+    """
     with make_compat_lock():
         attempts = [
             run_in_thread(lambda: make_compat_lock().acquire(token="task-1")) for _ in range(2)
         ]
-        wait_until_queued(RedisLock(client, "job", key="job", ttl=1), 2)
+        wait_until_queued(RedisLock(client, "job", key="job", ttl=1), 2)  # the queue of this key
     eventually(lambda: any(attempt.done() for attempt in attempts))
     assert sum(attempt.done() for attempt in attempts) == 1
+    # Release the lock of the first waiter, and then that of the second one.
     owner = make_compat_lock()
     owner.local.token = "task-1"
     owner.release()
@@ -35,6 +42,7 @@ def test_two_waiters_with_one_token_take_turns(
 
 
 def test_token_is_thread_local_by_default(make_compat_lock: MakeLock) -> None:
+    """Another thread can release a lock only if it was made with thread_local=False."""
     lock, shared_lock = make_compat_lock(), make_compat_lock(thread_local=False)
     assert lock.acquire()
     with pytest.raises(LockError, match="acquire the lock first"):
@@ -48,7 +56,11 @@ def test_token_is_thread_local_by_default(make_compat_lock: MakeLock) -> None:
 def test_waiting_thread_keeps_its_token_when_another_releases(
     make_compat_lock: MakeLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The waiting thread has the lock before the reply to the release is read."""
+    """Two threads share a lock object with thread_local=False, so they share its token.
+
+    A waiting thread gets the lock, and stores its token, before release() in the other thread
+    returns. release() must not clear the token of the waiting thread.
+    """
     lock = make_compat_lock(thread_local=False)
     assert lock.acquire()
     waiter = run_in_thread(lock.acquire)
@@ -69,7 +81,7 @@ def test_waiting_thread_keeps_its_token_when_another_releases(
 
 
 def test_another_client_releases_with_the_token(server: Server, make_compat_lock: MakeLock) -> None:
-    """For example, a web request passes the token to a Celery task."""
+    """A process passes the token to another, for example a web request to a Celery task."""
     lock = make_compat_lock(timeout=10)
     other_lock: compat.Lock = server.make_client().lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
@@ -86,7 +98,7 @@ def test_another_client_releases_with_the_token(server: Server, make_compat_lock
 def test_unanswered_release_raises_and_keeps_the_token(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    """The exception is redis-py's, and the release can be repeated."""
+    """A release whose request is lost raises redis-py's exception, and can be called again."""
     proxied_client = server.make_client(port=proxy.port, socket_timeout=1)
     lock: compat.Lock = proxied_client.lock("job", timeout=10, lock_class=compat.Lock)
     assert lock.acquire()
@@ -101,9 +113,9 @@ def test_unanswered_release_raises_and_keeps_the_token(
 def test_token_with_a_lost_reply_is_not_released_again(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reply is lost to the command that gives the lock to the token "mine".
+    """acquire(token="mine") gives the acquired lock to that token. The reply to that is lost.
 
-    A retry of the same task may hold the lock with this token by now, so it must not be released.
+    The lock is not released with the token: a retry of the same task may already hold it.
     """
     options: Any = {"timeout": 30, "lock_class": compat.Lock}
     proxied_client = server.make_client(port=proxy.port, socket_timeout=1)
@@ -117,7 +129,7 @@ def test_token_with_a_lost_reply_is_not_released_again(
     monkeypatch.setattr(RedisLock, "adopt", adopt_without_reply)
     with pytest.raises(redis.ConnectionError):
         proxied_lock.acquire(token="mine")
-    # Only the generated token is released, with which the lock was acquired before.
+    # Only the token that acquire() generated at first is released in the background.
     eventually(lambda: not proxied_lock._lock._watchdog.abandoned)
     assert client.get("job") == b"mine"
     retried_lock: compat.Lock = client.lock("job", **options)
@@ -137,7 +149,7 @@ def test_compat_client_makes_compat_locks(server: Server) -> None:
 def test_locks_with_the_same_token_are_renewed_separately(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token alone must not identify a renewal, or the first of these locks would expire."""
+    """Three locks have the same token. The release of one does not end the renewal of another."""
     monkeypatch.setattr(compat.Lock, "ttl", 0.6)
     locks = [
         compat.Lock(client, "A"),
@@ -151,7 +163,6 @@ def test_locks_with_the_same_token_are_renewed_separately(
     assert not leases[1].lost_event.is_set()
     for lock in locks[1:]:
         lock.release()
-    # The release of a lock does not end another's renewal.
     assert not leases[0].lost_event.wait(1.0)
     assert client.get("A") == b"job-17"
     locks[0].release()

@@ -1,7 +1,8 @@
-"""Failovers that keep their clients connected, as by FAILOVER or REPLICAOF and a new DNS record.
+"""Tests of failovers that do not close the connections of the clients.
 
-A proxy stands for the DNS name: open connections stay where they are, and new ones lead to the new
-master.
+The command FAILOVER makes the replica the master, and the old master a replica. Clients find the
+master by a DNS name. Its part is played by a proxy: after a failover new connections lead to the
+new master, while open connections stay at the demoted one.
 """
 
 import time
@@ -24,7 +25,7 @@ from .waiting import run_in_thread, start_waiter, wait_until_queued
 
 
 class ReplicatedPair:
-    """A master, its replica, and a proxy in place of the master's DNS name, which leads to it."""
+    """A master, its replica, and a proxy through which new connections reach the master."""
 
     def __init__(self) -> None:
         self.master = Server()
@@ -41,8 +42,8 @@ class ReplicatedPair:
         return self.master.make_client(port=self.proxy.port)
 
     def fail_over(self) -> None:
-        """Exchange master and replica without losing a write. Open connections stay open."""
-        eventually(self._is_replicating)  # otherwise the master refuses FAILOVER
+        """Swap the roles of master and replica. No write is lost, and connections stay open."""
+        eventually(self._is_replicating)  # until then the master would refuse FAILOVER
         run: Any = self.master.make_client().execute_command
         run("FAILOVER")
         eventually(lambda: _read_role(self.replica) == "master")
@@ -74,18 +75,21 @@ def pair() -> Iterator[ReplicatedPair]:
 
 @pytest.fixture(params=["threads", "asyncio"])
 def factory(request: pytest.FixtureRequest, pair: ReplicatedPair) -> Iterator[LockFactory]:
-    """A factory of each kind of lock in turn. The locks reach the master through the proxy."""
+    """A factory of each kind of lock. The locks reach the master through the proxy."""
     yield from yield_and_close(make_server_factory(request.param, pair.proxy.port))
 
 
 def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(pair: ReplicatedPair) -> None:
-    """The waiter still listens to the demoted master, to which the wake-up is replicated."""
-    lock = RedisLock(pair.make_client(), "sold once", ttl=30)
+    """A waiter is still subscribed at the demoted master, to which messages are replicated.
+
+    A release at the new master must not make the waiter think that it has the lock.
+    """
+    lock = RedisLock(pair.make_client(), "demoted", ttl=30)
     lease = lock.acquire(5)
     waiter = start_waiter(lock)
     pair.fail_over()
-    lock_at_new_master = RedisLock(pair.master.make_client(), "sold once", ttl=30)
-    # Release it as its holder would, over a connection to the new master.
+    lock_at_new_master = RedisLock(pair.master.make_client(), "demoted", ttl=30)
+    # Release the lock as its holder would, over a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
     next_lease = lock_at_new_master.acquire(5)
     with pytest.raises(TimeoutError):  # the waiter still waits
@@ -94,13 +98,13 @@ def test_waiter_at_a_demoted_master_does_not_trust_its_wake_up(pair: ReplicatedP
     assert next_lease.release() is Release.RELEASED
 
 
-def test_demoted_master_is_left_after_its_first_refusal(
+def test_demoted_master_gets_no_command_after_a_refusal(
     pair: ReplicatedPair, factory: LockFactory
 ) -> None:
-    """After one error all commands go to the new master, over new connections."""
-    lock = factory.make_lock("left", ttl=10)
+    """The first command after the failover fails. All later ones go to the new master."""
+    lock = factory.make_lock("refused", ttl=10)
     with lock.hold(wait=1):
-        # Several connections to the old master become idle.
+        # Open several connections to the old master, which are then idle.
         for inspection in [run_in_thread(lambda: lock.inspect()) for _ in range(4)]:
             inspection.result(5)
     pair.fail_over()
@@ -108,23 +112,23 @@ def test_demoted_master_is_left_after_its_first_refusal(
         lock.acquire(10)
     for _ in range(5):
         lock.acquire(10).release()
-    assert pair.master.make_client().exists("lock:{left}:fence")
+    assert pair.master.make_client().exists("lock:{refused}:fence")
 
 
 def test_waiters_move_to_the_new_master_after_a_refusal(
     pair: ReplicatedPair, factory: LockFactory
 ) -> None:
-    """A command of the waiter's process is refused, so the process subscribes again."""
+    """The demoted master refuses a command, so the process of the waiter subscribes again."""
     lease = RedisLock(pair.master.make_client(), "followed", ttl=30).acquire(5)
     waiter = start_waiter(factory.make_lock("followed", ttl=30))
     pair.fail_over()
     with pytest.raises(LockBackendError, match="read only"):
-        # Any command of this process is refused, for example one of another lock.
+        # Any command of this process will do, such as one of another lock.
         factory.make_lock("other", ttl=30).acquire(10)
     lock_at_new_master = RedisLock(pair.master.make_client(), "followed", ttl=30)
     eventually(lambda: pair.master.make_client().pubsub_channels("lock:wake:*"))
     wait_until_queued(lock_at_new_master, 1)
-    # Release it as its holder would, over a connection to the new master.
+    # Release the lock as its holder would, over a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
     assert waiter.result(2).release() is Release.RELEASED
 
@@ -133,8 +137,11 @@ def test_waiters_move_to_the_new_master_after_a_refusal(
 def test_idle_waiter_follows_a_failover_without_an_error(
     pair: ReplicatedPair, factory: LockFactory
 ) -> None:
-    """No command of this process is refused, so only the probe of its subscription can tell."""
-    name = "looked after"
+    """The process of the waiter sends no command that the demoted master could refuse.
+
+    It notices the failover when it probes its silent subscription.
+    """
+    name = "idle"
     lease = RedisLock(pair.master.make_client(), name, ttl=60).acquire(5)
     waiter = start_waiter(factory.make_lock(name, ttl=60))
     old_channel = _read_waiters_channel(pair.master, name)
@@ -143,20 +150,23 @@ def test_idle_waiter_follows_a_failover_without_an_error(
     eventually(lambda: _read_waiters_channel(pair.master, name) not in (None, old_channel))
     new_channel = _read_waiters_channel(pair.master, name)
     eventually(lambda: new_channel in pair.master.make_client().pubsub_channels("lock:wake:*"))
-    # Release it as its holder would, over a connection to the new master.
+    # Release the lock as its holder would, over a connection to the new master.
     assert lock_at_new_master._release(lease) is Release.RELEASED
     assert waiter.result(2).release() is Release.RELEASED
 
 
 def _read_waiters_channel(server: Server, name: str) -> bytes | None:
-    """Return the channel on which the lock's only waiter is woken, or None without a waiter."""
+    """Return the channel on which the lock's only waiter is woken. None: there is no waiter."""
     entries: Any = server.make_client().hvals(f"lock:{{{name}}}:waiting")
     return bytes(entries[0].split()[0]) if entries else None
 
 
 def test_waiting_at_a_replica_is_refused(pair: ReplicatedPair, factory: LockFactory) -> None:
-    """The new master would find no subscriber to wake, and the waiter would sleep for a ttl."""
-    lock = factory.make_lock("waits elsewhere", ttl=60)
+    """A lock does not wait if the connection for its subscription leads to a replica.
+
+    The release at the master would find no subscriber, and the waiter would sleep for a ttl.
+    """
+    lock = factory.make_lock("waiting", ttl=60)
     with lock.hold(wait=1):
         pair.proxy.lead_to(pair.replica.port)  # for new connections
         with pytest.raises(LockBackendError, match="replica"):
@@ -167,24 +177,30 @@ def test_waiting_at_a_replica_is_refused(pair: ReplicatedPair, factory: LockFact
 
 
 @pytest.mark.usefixtures("_frequent_probes")
-def test_silent_subscription_at_a_master_is_kept(pair: ReplicatedPair) -> None:
-    """A probe that finds no failover, or cannot find out, does not subscribe again."""
-    lock = RedisLock(pair.make_client(), "undisturbed", ttl=60)
+def test_probe_keeps_a_subscription_at_the_master(pair: ReplicatedPair) -> None:
+    """The process does not subscribe again if its probe finds no failover.
+
+    It also keeps the subscription if the probe cannot connect to find out.
+    """
+    lock = RedisLock(pair.make_client(), "probed", ttl=60)
     with lock.hold(wait=1):
         waiter = start_waiter(lock)
         channel = lock._wakeups.waiters.channel
         role_calls = _count_calls(pair.master, "role")
+        # Wait for at least two probes.
         eventually(lambda: _count_calls(pair.master, "role") > role_calls + 1)
         assert lock._wakeups.waiters.channel == channel
         # New connections fail now, so the probe learns nothing about the master.
         pair.proxy.lead_to(find_free_port())
         ping_calls = _count_calls(pair.master, "ping")
+        # Wait for at least two probes.
         eventually(lambda: _count_calls(pair.master, "ping") > ping_calls + 1)
         assert lock._wakeups.waiters.channel == channel
     assert waiter.result(2).release() is Release.RELEASED
 
 
 def _count_calls(server: Server, command: str) -> int:
+    """Return how often the server has run the command."""
     commandstats = server.make_client().info("commandstats")
     return int(commandstats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
@@ -192,7 +208,7 @@ def _count_calls(server: Server, command: str) -> int:
 def test_holder_and_waiters_follow_a_sentinel_failover(
     pair: ReplicatedPair, tmp_path: Path
 ) -> None:
-    """The waiter queues at the new master, and the holder releases the lock there."""
+    """Sentinels promote the replica. The waiter queues there, and the holder releases there."""
     log = (tmp_path / "log").open("wb")
     sentinels = Sentinels(tmp_path, pair.master.port, log)
     try:
@@ -201,19 +217,19 @@ def test_holder_and_waiters_follow_a_sentinel_failover(
         sentinel_addresses = [("127.0.0.1", port) for port in sentinels.ports]
         sentinel = redis.sentinel.Sentinel(sentinel_addresses, socket_timeout=2)
         client: redis.Redis = sentinel.master_for(MASTER)
-        lock = RedisLock(client, "followed by all", ttl=30)
+        lock = RedisLock(client, "followed", ttl=30)
         lease = lock.acquire(5)
         waiter = start_waiter(lock)
         eventually(partial(_request_failover, sentinels.ports[0]), within=20)
         new_master = pair.replica
-        lock_at_new_master = RedisLock(new_master.make_client(), "followed by all", ttl=30)
+        lock_at_new_master = RedisLock(new_master.make_client(), "followed", ttl=30)
         eventually(lambda: _read_role(new_master) == "master")
-        # A subscription is verified after PROBE_SECONDS, 5 s, of silence.
+        # The waiter probes its subscription after 5 s without a message (PROBE_SECONDS).
         eventually(lambda: len(lock_at_new_master.inspect().waiters) == 1, within=20)
         eventually(lambda: new_master.make_client().pubsub_channels("lock:wake:*"), within=20)
         assert lock_at_new_master.inspect().owner == lease.token
         while lease.release() is Release.UNKNOWN:
-            pass  # no answer came, because the old master cuts its connections
+            pass  # no reply came, because the old master closed the connection
         next_lease = waiter.result(10)
         assert (next_lease.fence or 0) > (lease.fence or 0)
         assert lock_at_new_master.inspect().owner == next_lease.token
@@ -225,9 +241,9 @@ def test_holder_and_waiters_follow_a_sentinel_failover(
 
 
 def _request_failover(port: int) -> bool:
-    """Ask this Sentinel for a failover, and return whether it agreed.
+    """Ask this Sentinel for a failover, and return whether the Sentinel starts one.
 
-    It refuses until it knows enough about the replica.
+    A Sentinel refuses until it knows enough about the replica.
     """
     with redis.Redis(port=port) as sentinel:
         try:
@@ -237,7 +253,10 @@ def _request_failover(port: int) -> bool:
 
 
 def test_failovers_allow_no_second_holder(pair: ReplicatedPair, tmp_path: Path) -> None:
-    """No failover loses a write: FAILOVER waits for the replica. Clients stay connected."""
+    """Four processes contend for the lock during eight failovers. It never has two holders.
+
+    FAILOVER waits until the replica has all writes, so no grant is lost.
+    """
     history = tmp_path / "history.jsonl"
     workers = [
         start_contender("threads", pair.proxy.port, ttl=0.6, seconds=60, history=history)
@@ -246,7 +265,7 @@ def test_failovers_allow_no_second_holder(pair: ReplicatedPair, tmp_path: Path) 
     try:
         eventually(history.exists, within=30)
         for _ in range(8):
-            time.sleep(0.5)  # meanwhile the workers take and release the lock
+            time.sleep(0.5)  # meanwhile the workers acquire and release the lock
             pair.fail_over()
         for worker in workers:
             worker.terminate()
@@ -259,4 +278,4 @@ def test_failovers_allow_no_second_holder(pair: ReplicatedPair, tmp_path: Path) 
             worker.join(10)
     events = read_history(history)
     assert find_violations(events) == []
-    assert len(list_holds(events)) > 8  # the lock was used in spite of the failovers
+    assert len(list_holds(events)) > 8  # the lock was used between the failovers

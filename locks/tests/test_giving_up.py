@@ -1,4 +1,7 @@
-"""A wait that ends, or is interrupted by an exception, leaves no queue entry and no lock."""
+"""Tests of a waiter that gives up, because its wait ends or an exception interrupts it.
+
+It leaves no entry in the queue and no lock.
+"""
 
 from typing import Any
 
@@ -13,7 +16,7 @@ from .waiting import StartWorker, hold_lock, is_free, start_waiter, wait_until_q
 
 
 class Interrupted(BaseException):
-    """Neither an Exception nor one of the other exceptions that Python defines."""
+    """An exception that `except Exception` does not catch, and that Python does not define."""
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, Interrupted])
@@ -21,29 +24,32 @@ def test_exception_while_waiting_leaves_no_queue_entry(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     """The exception is raised while the waiter sleeps in the queue."""
-    queues = []
+    waiters_at_interrupt: list[str] = []
 
     def interrupt(*_: object) -> None:
-        queues.append(lock.inspect().waiters)
+        waiters_at_interrupt.extend(lock.inspect().waiters)
         raise error
 
     with hold_lock(lock):
         monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(error):
             lock.acquire(5)
-        assert len(queues[0]) == 1
+        assert len(waiters_at_interrupt) == 1
         assert lock.inspect().waiters == ()
 
 
 def test_exception_after_the_grant_frees_the_lock(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The release grants the lock to the waiter, which is interrupted before it knows that."""
+    """A release gives the lock to a waiter. The waiter is interrupted before it notices.
+
+    The lock is then free.
+    """
     with hold_lock(lock) as lease:
 
         def interrupt(*_: object) -> None:
             lease.release()
-            assert lock.inspect().owner not in (None, lease.token)
+            assert lock.inspect().owner not in (None, lease.token)  # it is the waiter's token
             raise KeyboardInterrupt
 
         monkeypatch.setattr(client_resources, "_sleep", interrupt)
@@ -56,16 +62,17 @@ def test_exception_after_the_grant_frees_the_lock(
     ("release_moment", "is_acquired"),
     [("in the last sleep", True), ("before the last poll", True), ("after the last poll", False)],
 )
-def test_hand_over_at_the_end_of_the_wait_has_one_owner(
+def test_release_at_the_end_of_a_wait_leaves_one_owner(
     client: redis.Redis,
     lock: RedisLock,
     monkeypatch: pytest.MonkeyPatch,
     release_moment: str,
     is_acquired: bool,
 ) -> None:
-    """The script of the waiter's last poll also takes the waiter out of the queue.
+    """The holder releases the lock at about the time when the wait of the only waiter ends.
 
-    The holder's release comes before that poll, or after it: then the lock is free.
+    At that time the waiter polls once more, which also removes it from the queue. If the release
+    comes before that poll, the waiter has the lock. If it comes after the poll, the lock is free.
     """
     request_lock = acquisition.Acquisition.request_lock
 
@@ -78,7 +85,7 @@ def test_hand_over_at_the_end_of_the_wait_has_one_owner(
     def request_around_the_release(waiter: acquisition.Acquisition, *arguments: Any) -> Any:
         is_last_poll = arguments == (LEAVE,)
         if is_last_poll and release_moment == "before the last poll":
-            client.delete(*lock.keys[1:3])  # as if the server had removed the waiter
+            client.delete(*lock.keys[1:3])  # the queue; so the release does not find the waiter
             assert lease.release() is Release.RELEASED
         reply = yield from request_lock(waiter, *arguments)
         if is_last_poll and release_moment == "after the last poll":
@@ -98,24 +105,25 @@ def test_hand_over_at_the_end_of_the_wait_has_one_owner(
     assert is_free(lock)
 
 
-def test_release_passes_over_a_waiter_whose_wait_has_ended(
+def test_release_skips_a_waiter_whose_wait_has_ended(
     client: redis.Redis, lock: RedisLock, start_worker: StartWorker
 ) -> None:
-    """The first waiter is paused until its wait has ended, so the second one gets the lock."""
-    sleeper = start_worker()
+    """The first waiter is a paused process. When its wait is over, the second one gets the lock."""
+    paused_waiter = start_worker()
     with hold_lock(lock) as lease:
-        sleeper.send("acquire", name="tested", ttl=10, wait=0.5)
+        paused_waiter.send("acquire", name=lock.name, ttl=10, wait=0.5)
         wait_until_queued(lock, 1)
-        sleeper.pause()
+        paused_waiter.pause()
         next_waiter = start_waiter(lock)
-        # Wait until the sleeper's wait of 0.5 s has ended on the server's clock. The lease's fence
-        # is the time of its grant, in microseconds. The sleeper was queued within 1 s after that.
+        # Wait until the wait of the paused waiter has ended on the server's clock. The fence is the
+        # time at which the lease was granted, in microseconds. Within 1 s after that the waiter was
+        # queued, and its wait is 0.5 s.
         eventually(lambda: _read_clock(client) > lease.fence / 1e6 + 1.5)  # type: ignore[operator]
     next_waiter.result(1).release()
-    sleeper.resume()
-    # The last poll of the sleeper may find the lock free.
-    if sleeper.read_reply() != "LockTimeout":
-        assert sleeper.run("release") == "released"
+    paused_waiter.resume()
+    # With its last poll the resumed waiter may acquire the lock, which is free now.
+    if paused_waiter.read_reply() != "LockTimeout":
+        assert paused_waiter.run("release") == "released"
     assert not lock.locked()
 
 
@@ -125,26 +133,27 @@ def _read_clock(client: redis.Redis) -> float:
     return float(seconds + microseconds / 1e6)
 
 
-def test_interrupted_waiter_returns_a_granted_lock(
+def test_interrupted_waiter_releases_a_granted_lock(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command that withdraws the waiter is lost, so the lock is granted to the waiter's token.
+    """A waiter is interrupted, but stays in the queue, because its last command is lost.
 
-    That token is abandoned: its release is repeated in the background, here only after a minute. So
-    it is the wake-up for this token that makes this process release the lock.
+    Later a release gives the lock to its token, and the process receives a wake-up for the token.
+    The process then releases the lock at once. (It would also release such a token in the
+    background. In this test that happens only after a minute.)
     """
 
     def interrupt(*_: object) -> None:
         monkeypatch.undo()
-        monkeypatch.setattr(connection.Connections, "call", fail_once)
+        monkeypatch.setattr(connection.Connections, "call", lose_command_once)
         raise Interrupted
 
-    def fail_once(*_: object, **__: object) -> None:
+    def lose_command_once(*_: object, **__: object) -> None:
         monkeypatch.undo()
         raise WireError(redis.ConnectionError("cut"), sent=True)
 
     class LateAbandonedToken(renewals.AbandonedToken):
-        """A token whose release is repeated after a minute instead of at once."""
+        """A token that is released in the background after a minute instead of at once."""
 
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
@@ -155,7 +164,7 @@ def test_interrupted_waiter_returns_a_granted_lock(
         monkeypatch.setattr(client_resources, "_sleep", interrupt)
         with pytest.raises(Interrupted):
             lock.acquire(20)
-        assert len(lock.inspect().waiters) == 1  # the server still has the interrupted waiter
+        assert len(lock.inspect().waiters) == 1  # the interrupted waiter is still queued
         next_waiter = start_waiter(lock)
         lease.release()
         next_waiter.result(10).release()

@@ -1,6 +1,6 @@
-"""Extending and verifying a lease, and handing it over to another process.
+"""Tests of lease.extend() and hand_over() and of lock.adopt(), most of them with lost replies.
 
-A far lock reaches the server through a proxy, a near lock directly.
+A 'proxied' lock reaches the server through a proxy, a 'direct' lock without it.
 """
 
 import json
@@ -19,44 +19,44 @@ from .waiting import hold_lock
 
 
 def test_unrenewed_lease_can_be_extended(client: redis.Redis) -> None:
-    """The holder extends it three times, and then lets it end."""
+    """A lease with renew=False is extended three times, and then expires."""
     lock = RedisLock(client, "extended", ttl=0.4, renew=False)
     with hold_lock(lock) as lease:
         for _ in range(3):
-            assert not lease.lost_event.wait(0.25)
+            assert not lease.lost_event.wait(0.25)  # less than the ttl
             lease.extend(0.4)
-        # The watchdog notices the end of the lease, although it does not renew the lease.
+        # The watchdog does not renew the lease, but notices when it expires.
         assert lease.lost_event.wait(2)
         assert lease.loss is LossReason.EXPIRED
 
 
 def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: RedisLock) -> None:
-    """A renewal and a release of the first holder arrive after the adoption."""
+    """A renewal and a release by the first holder arrive after the adoption, and have no effect."""
     lease = lock.acquire(1)
-    token = json.loads(lease.hand_over())["token"]  # of the first holder; adopt() makes a new token
-    adopted_lease = lock.adopt(json.dumps({"name": "tested", "token": token, "fence": lease.fence}))
+    adopted_lease = lock.adopt(lease.hand_over())  # adopt() replaces the token of the first holder
     client.pexpire("lock:{tested}", 5000)
+    # Send a late renewal to 30 s with the token of the first holder. The reply is 0: another token
+    # holds the lock.
     commands = lock._make_lease_commands()
-    # A renewal with the first holder's token changes nothing: another token holds the lock.
-    assert commands.run(commands.prolong(None, token, 30, LEAST)) == 0
+    assert commands.run(commands.prolong(None, lease.token, 30, LEAST)) == 0
     assert client.pttl("lock:{tested}") <= 5000
     assert lock._release(lease) is Release.EXPIRED
     assert adopted_lease.owned()
     assert adopted_lease.release() is Release.RELEASED
 
 
-def test_adoption_with_a_lost_answer_leaves_no_orphan_lock(
+def test_adoption_with_a_lost_reply_leaves_the_lock_free(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    """The server executed the adoption. The lock is free long before its ttl of 30 s is over."""
+    """The server executes the adoption. The lock is released long before its ttl of 30 s ends."""
     proxied_lock = RedisLock(
-        server.make_client(port=proxy.port, socket_timeout=1), "lost on adoption", ttl=30
+        server.make_client(port=proxy.port, socket_timeout=1), "adopted", ttl=30
     )
     handover = proxied_lock.acquire(1).hand_over()
     proxy.lose_reply(b"EVALSHA")
     with pytest.raises(LockBackendError):
         proxied_lock.adopt(handover)
-    with RedisLock(client, "lost on adoption", ttl=30).hold(wait=5):
+    with RedisLock(client, "adopted", ttl=30).hold(wait=5):
         pass
 
 
@@ -81,8 +81,11 @@ def test_invalid_handover_is_refused(client: redis.Redis, handover: Any, message
 def test_unanswered_extension_leaves_the_lease_unchanged(
     server: Server, proxy: LoopbackProxy, command: Callable[[Lease], object]
 ) -> None:
-    """A hand-over begins with an extension."""
-    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "unheard", ttl=10)
+    """The reply to an extension is lost. The lease keeps its deadline, and can be used.
+
+    The same holds for a hand-over, which begins with an extension.
+    """
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "unanswered", ttl=10)
     with hold_lock(lock) as lease:
         first_deadline = lease.deadline
         proxy.lose_reply(b"EVALSHA")
@@ -96,25 +99,27 @@ def test_unanswered_extension_leaves_the_lease_unchanged(
 def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watchdog reads the reply only after an unanswered hand-over has shortened the lease.
+    """The watchdog has sent a renewal. Before it reads the reply, a hand-over gets no reply.
 
-    The reply must not prolong the trust in the lease again.
+    The hand-over has shortened the lease to 0.4 s. The reply to the earlier renewal must not move
+    the deadline again.
     """
-    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "unheard", ttl=30)
-    reply_arrived, lock_was_taken = threading.Event(), threading.Event()
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "unanswered", ttl=30)
+    reply_arrived, may_read_reply = threading.Event(), threading.Event()
     watchdog: Any = lock._watchdog
     run_batch = watchdog._run_batch
 
     def run_batch_slowly(*args: Any) -> Any:
         replies = run_batch(*args)
         reply_arrived.set()
-        assert lock_was_taken.wait(5)
+        assert may_read_reply.wait(5)
         return replies
 
     with hold_lock(lock) as lease:
-        lease.extend(1)  # the server knows the script from here on
-        # Only this watchdog is patched: those of earlier tests may still release their tokens.
+        lease.extend(1)  # sends the script to the server
+        # Patch this object, not the class: the watchdogs of earlier tests may still be at work.
         monkeypatch.setattr(watchdog, "_run_batch", run_batch_slowly)
+        # Renew the lease now.
         watchdog.renewals[lock.keys[0], lease.token].due = 0.0
         watchdog.wake_driver_before(0.0)
         assert reply_arrived.wait(5)
@@ -122,28 +127,28 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
         with pytest.raises(LockBackendError):
             lease.hand_over(within=0.4)
         assert lease.remaining() < 0.4
-        client.set("lock:{unheard}", "another", px=30_000)  # as if the lease had ended
-        lock_was_taken.set()
+        client.set("lock:{unanswered}", "another", px=30_000)  # as if the lease had ended
+        may_read_reply.set()
         assert lease.lost_event.wait(5)
         assert lease.loss in (LossReason.TAKEN, LossReason.EXPIRED)
-    client.delete("lock:{unheard}")
+    client.delete("lock:{unanswered}")
 
 
 def test_unanswered_release_of_a_reused_token_is_not_repeated(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    """A queue delivered a task twice, and the task uses its id as the token both times.
+    """A task queue delivers a task twice. The task adopts a lease each time, with its id as token.
 
-    A repetition of the first release would end the second lease.
+    The reply to the first release is lost. Repeating that release would end the second lease.
     """
-    direct_lock = RedisLock(client, "again", ttl=30)
-    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "again", ttl=30)
-    lock.acquire(1).release()
+    direct_lock = RedisLock(client, "reused", ttl=30)
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "reused", ttl=30)
+    lock.acquire(1).release()  # sends the scripts to the server
     first_lease = lock.adopt(direct_lock.acquire(1).hand_over(), token="task-17")
     proxy.lose_reply(b"EVALSHA")
     assert first_lease.release() is Release.UNKNOWN
     second_lease = lock.adopt(direct_lock.acquire(1).hand_over(), token="task-17")
-    assert not second_lease.lost_event.wait(0.5)
+    assert not second_lease.lost_event.wait(0.5)  # time for a repetition
     assert second_lease.owned()
     second_lease.release()
 
@@ -152,7 +157,7 @@ def test_unanswered_release_of_a_reused_token_is_not_repeated(
     ("token", "message"), [("*", "would release the lock of any holder"), ("", "must not be empty")]
 )
 def test_wildcard_or_empty_token_is_refused(client: redis.Redis, token: str, message: str) -> None:
-    """In release.lua the token * stands for any holder."""
+    """The token * would mean any holder in release.lua."""
     lock = RedisLock(client, "any", ttl=1)
     with hold_lock(lock) as lease:
         handover = json.dumps({"name": "any", "token": lease.token, "fence": 1})
@@ -162,13 +167,17 @@ def test_wildcard_or_empty_token_is_refused(client: redis.Redis, token: str, mes
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
-def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
+def test_unanswered_hand_over_shortens_the_trust_in_a_lease(
     server: Server, proxy: LoopbackProxy, lost: str
 ) -> None:
-    """The server may execute the unanswered command of the hand-over after a renewal."""
-    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "cut short", ttl=30)
+    """A hand-over within 0.6 s gets no reply, so the server may still execute it at any time.
+
+    From then on the holder renews its lease, but trusts it for at most 0.6 s. So the lease survives
+    the late execution, which sets the ttl to 0.6 s.
+    """
+    lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "shortened", ttl=30)
     with hold_lock(lock) as lease:
-        # The next renewal must also renew the key of the fence: see Renewal.choose_keys().
+        # Let the next renewal also renew the key of the fence: see Renewal.choose_keys().
         lock._watchdog.renewals[lock.keys[0], lease.token].refresh_fence_at = 0.0
         lease.extend(30)
         lose = proxy.lose_request if lost == "request" else proxy.lose_reply
@@ -178,24 +187,27 @@ def test_lease_is_trusted_no_longer_than_an_unanswered_hand_over(
         for _ in range(20):
             assert not lease.lost_event.wait(0.05)
             assert 0 < lease.remaining() <= 0.6
-        server.make_client().pexpire("lock:{cut short}", 600)  # the late command arrives
+        server.make_client().pexpire("lock:{shortened}", 600)  # as the late execution does
         assert not lease.lost_event.wait(1.0)
         lease.check()
 
 
 def test_moved_renewal_is_dropped_after_a_hand_over(client: redis.Redis) -> None:
-    """The renewal moves to another node of a cluster during the hand-over, which forgets it."""
-    reasons: list[LossReason] = []
-    lock = RedisLock(client, "moved", ttl=0.6, on_lost=lambda _, reason: reasons.append(reason))
+    """In a cluster a renewal may move to another node, while a hand-over removes it.
+
+    The moved renewal must not be renewed after the hand-over.
+    """
+    losses: list[LossReason] = []
+    lock = RedisLock(client, "moved", ttl=0.6, on_lost=lambda _, reason: losses.append(reason))
     with lock.hold(wait=1) as lease:
         renewals = lock._watchdog.renewals
         renewal = renewals[lock.keys[0], lease.token]
         handover = lease.hand_over(within=0.5)
-        # NodeRenewals.generate_due_batches() adds a moved renewal again in this way.
+        # Add the renewal again, as NodeRenewals.generate_due_batches() does for a moved one.
         renewals[renewal.lease_id] = renewal
         renewal.due = 0.0
         lock._watchdog.wake_driver_before(0.0)
         eventually(lambda: not renewals)
         assert client.pttl("lock:{moved}") <= 500
         lock.adopt(handover).release()
-        assert reasons == []
+        assert losses == []

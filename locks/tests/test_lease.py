@@ -1,4 +1,4 @@
-"""A lease: its use, its state, its fence, and invalid arguments."""
+"""Tests of leases and of lock.inspect(), and of invalid arguments of a lock."""
 
 import asyncio
 import math
@@ -28,6 +28,7 @@ from .waiting import StartWorker, hold_lock, run_in_thread, start_waiter, wait_u
 
 
 def test_inspect_shows_owner_time_left_and_waiters(client: redis.Redis, lock: RedisLock) -> None:
+    """The lock's ttl is 30 s. The waiters are listed by their tokens, in their order."""
     assert lock.inspect().owner is None
     with hold_lock(lock) as lease:
         first_waiter, second_waiter = start_waiter(lock), start_waiter(lock)
@@ -72,8 +73,8 @@ def test_invalid_name_is_refused(client: redis.Redis, name: Any) -> None:
         RedisLock(client, name, ttl=1)
 
 
-def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
-    """The second release raises LockNotHeld."""
+def test_two_concurrent_releases_are_measured_once(client: redis.Redis) -> None:
+    """Two threads release a lease. One of them gets LockNotHeld, and the metrics get one call."""
     outcomes: list[Release] = []
 
     class RecordingMetrics(Metrics):
@@ -98,16 +99,16 @@ def test_two_releases_at_once_count_once(client: redis.Redis) -> None:
 
 
 def test_lease_that_is_being_released_is_not_held() -> None:
-    """The server may have executed the release, and granted the lock to another holder."""
+    """While a release has no reply, check() raises: another holder may have the lock."""
     release_began = threading.Event()
     reply_arrived = threading.Event()
 
-    def release(_: Lease) -> Release:
+    def release_slowly(_: Lease) -> Release:
         release_began.set()
         assert reply_arrived.wait(5)
         return Release.RELEASED
 
-    lease = Lease(name="x", token="token", deadline=now() + 30, release=release)
+    lease = Lease(name="x", token="token", deadline=now() + 30, release=release_slowly)
     lease.check()
     outcome = run_in_thread(lease.release)
     assert release_began.wait(5)
@@ -119,14 +120,14 @@ def test_lease_that_is_being_released_is_not_held() -> None:
 
 
 class ListOfLosses(list[LossReason], Metrics):
-    """Metrics that are falsy until they have counted a loss."""
+    """A metrics object that is a list of the losses. It is falsy while it is empty."""
 
     def lost(self, name: str, reason: LossReason) -> None:
         self.append(reason)
 
 
 def test_falsy_metrics_count_a_loss(client: redis.Redis) -> None:
-    """The metrics object is an empty list at first, which is falsy."""
+    """A loss is reported to a metrics object that is falsy."""
     losses = ListOfLosses()
     lease = RedisLock(client, "falsy", ttl=10, metrics=losses).acquire(1)
     lease.mark_lost(LossReason.EXPIRED)
@@ -135,7 +136,7 @@ def test_falsy_metrics_count_a_loss(client: redis.Redis) -> None:
 
 
 def test_falsy_metrics_count_a_loss_in_an_event_loop(server: Server) -> None:
-    """The metrics object is an empty list at first, which is falsy."""
+    """A loss is reported to a metrics object that is falsy."""
     losses = ListOfLosses()
 
     async def main() -> None:
@@ -152,7 +153,7 @@ def test_falsy_metrics_count_a_loss_in_an_event_loop(server: Server) -> None:
 def test_wall_clock_of_the_client_may_jump(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lease uses the monotonic clock, so jumps of time.time() do not change it."""
+    """time.time() jumps back to 1970, and ahead to 2096. A lease uses a monotonic clock."""
     with hold_lock(lock) as lease:
         waiter = start_waiter(lock)
         monkeypatch.setattr(time, "time", lambda: 0.0)
@@ -166,9 +167,9 @@ def test_wall_clock_of_the_client_may_jump(
 def test_paused_holder_notices_that_its_lease_ended(
     lock: RedisLock, start_worker: StartWorker
 ) -> None:
-    """Another holder has the lock when the paused one resumes."""
+    """A holder is paused until its lease expires and another holder has the lock."""
     holder = start_worker()
-    stale_lease = holder.run("acquire", name="tested", ttl=0.3, wait=1)
+    stale_lease = holder.run("acquire", name=lock.name, ttl=0.3, wait=1)
     holder.pause()
     with hold_lock(lock) as lease:
         assert lease.fence is not None
@@ -182,36 +183,39 @@ def test_paused_holder_notices_that_its_lease_ended(
 def test_paused_waiter_does_not_trust_an_expired_grant(
     lock: RedisLock, start_worker: StartWorker
 ) -> None:
-    """The lock is granted to a paused waiter, and that lease ends before it resumes."""
-    sleeper = start_worker()
+    """The lock is given to a paused waiter, and its lease expires. Then the waiter resumes.
+
+    It must not trust the wake-up, but wait until the next holder releases the lock.
+    """
+    paused_waiter = start_worker()
     with hold_lock(lock):
-        sleeper.send("acquire", name="tested", ttl=0.3, wait=30)
+        paused_waiter.send("acquire", name=lock.name, ttl=0.3, wait=30)
         wait_until_queued(lock, 1)
-        sleeper.pause()
-    sleeper_token = lock.inspect().owner
-    assert sleeper_token is not None
-    with hold_lock(lock) as lease:  # after the end of the lease that the sleeper was granted
-        sleeper.resume()
-        # The sleeper polled, and is queued again.
-        eventually(lambda: lock.inspect().waiters == (sleeper_token,))
+        paused_waiter.pause()
+    waiter_token = lock.inspect().owner
+    assert waiter_token is not None
+    with hold_lock(lock) as lease:  # acquired when the lease of the paused waiter has expired
+        paused_waiter.resume()
+        # The waiter has polled, and is queued again.
+        eventually(lambda: lock.inspect().waiters == (waiter_token,))
         assert lock.inspect().owner == lease.token
-    answer = sleeper.read_reply()
-    assert answer["fence"] > (lease.fence or 0)
-    assert sleeper.run("release") == "released"
+    waiter_lease = paused_waiter.read_reply()
+    assert waiter_lease["fence"] > (lease.fence or 0)
+    assert paused_waiter.run("release") == "released"
 
 
-def test_renewals_and_extensions_prolong_the_memory_of_the_fence(client: redis.Redis) -> None:
-    """The server forgets a fence `fence_ttl` seconds after the end of the lease.
+def test_renewed_or_extended_lease_keeps_its_fence_known(client: redis.Redis) -> None:
+    """The server forgets a fence `fence_ttl` seconds after the end of the lease, not earlier.
 
-    The last fence is an hour ahead of the server's clock, as after a failover, so that the next
-    fence would fall if the server forgot the last one.
+    Here the last fence is an hour ahead of the server's clock, as after a failover. If the server
+    forgot it, the next fence would be the time of the clock, and lower.
     """
     lock = RedisLock(client, "long held", ttl=0.3, fence_ttl=0.3)
     last_fence = int((time.time() + 3600) * 1e6)  # microseconds
     client.set("lock:{long held}:fence", last_fence)
     with lock.hold(wait=1) as lease:
         assert lease.fence == last_fence + 1
-        assert not lease.lost_event.wait(1.0)
+        assert not lease.lost_event.wait(1.0)  # longer than ttl + fence_ttl
         lease.extend(1.0)
         assert client.pttl("lock:{long held}:fence") > 1000
     with lock.hold(wait=1) as lease:

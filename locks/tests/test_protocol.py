@@ -1,7 +1,7 @@
-"""The decisions that need no server.
+"""Tests of the functions that need no server.
 
-They concern keys, the trust in a wake-up, the times at which the waiters of a process poll, and the
-routing of commands and the errors in a cluster.
+They derive keys, decide whether a wake-up can be trusted, compute the times at which waiters poll,
+and choose the node of a cluster to which a command is sent.
 """
 
 import math
@@ -45,24 +45,30 @@ from ..sans_io.protocol import (
 from ..sans_io.steps import run_steps
 
 TTL_SECONDS = 10.0
-#: A reply of acquire.lua that puts a waiter into the queue.
+#: The reply of acquire.lua to a waiter that it has put into the queue. The command was sent at
+#: second 1000 of the waiter's clock, and ran at second 5 of the server's clock.
 QUEUED_REPLY = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, lease_seconds_left=9.0)
 
-#: Names of locks that need care in a key or a channel.
+#: Names of locks, some with characters that are escaped in keys or not allowed in channels.
 NAMES = ["plain", "{}", "a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果", "a" * 300]
 LOCK_KEYS = [derive_keys(name)[0] for name in NAMES]
 
 
 def test_different_names_have_different_keys() -> None:
-    """The names are all combinations of up to four letters that are special in a key."""
-    names = ["".join(letters) for n in (1, 2, 3, 4) for letters in product("{}%7Ba", repeat=n)]
+    """The names are combinations of the characters of braces and of their escapes, %7B and %7D.
+
+    The four keys of each lock have the same slot.
+    """
+    names = [
+        "".join(letters) for length in (1, 2, 3, 4) for letters in product("{}%7Ba", repeat=length)
+    ]
     lock_keys = {derive_keys(name)[0] for name in names}
     assert len(lock_keys) == len(names)
     assert all(len({key_slot(key) for key in derive_keys(name)}) == 1 for name in names)
 
 
 def test_times_are_rounded_up_to_milliseconds() -> None:
-    """In acquire.lua -1 stands for a time without a limit."""
+    """An infinite time is sent to acquire.lua as -1."""
     assert to_milliseconds(0.0004) == 1
     _, _, wait, renewed_for, _ = build_queue_args(b"channel", wait=0.0004, renewed_for=0.0, place=0)
     assert (wait, renewed_for) == (1, 0)
@@ -71,10 +77,11 @@ def test_times_are_rounded_up_to_milliseconds() -> None:
 
 
 def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
-    """The waiter's deadline is not later than `expires_at`, when the key expires on its clock.
+    """A waiter trusts its lease until a deadline. The key on the server never expires before that.
 
-    The request takes `sending` seconds to the server, which queues the waiter and grants the lock
-    `waited` seconds later. The waiter reads the wake-up `delay` seconds after that.
+    All times here are times of the waiter's clock. The waiter's request takes `sending` seconds to
+    the server, which queues the waiter. The lock is granted `waited` seconds later. The waiter
+    reads the wake-up `delay` seconds after the grant.
     """
     rng = random.Random(7)
     for _ in range(5000):
@@ -84,14 +91,16 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
         expires_at = granted_at + TTL_SECONDS
         wake = Wake(1, QUEUED_REPLY.clock + int(waited * 1e6))
         deadline = wake.compute_deadline(QUEUED_REPLY, TTL_SECONDS, granted_at + delay)
-        slack = compute_drift(waited + delay + sending)
-        # A wake-up is not trusted after a third of the ttl. Close to that, both results are right.
-        if delay > TTL_SECONDS / 3 or slack > TTL_SECONDS / 3 + 0.001:
+        drift = compute_drift(waited + delay + sending)  # of the two clocks since the request
+        # A wake-up must not be trusted if it is late by a third of the ttl, or if the clocks may
+        # have drifted apart by that much. Within 0.001 s of the limit either result is accepted.
+        longest_delay = TTL_SECONDS / 3
+        if delay > longest_delay or drift > longest_delay + 0.001:
             assert deadline is None
-        elif delay + sending < TTL_SECONDS / 3 - 0.001 and slack < TTL_SECONDS / 3 - 0.001:
+        elif delay + sending < longest_delay - 0.001 and drift < longest_delay - 0.001:
             assert deadline is not None
-            # The lease is trusted for less than its ttl, by this margin.
-            margin = sending + compute_drift(TTL_SECONDS) + slack
+            # The deadline is earlier than the expiry, but by no more than this.
+            margin = sending + compute_drift(TTL_SECONDS) + drift
             assert deadline > expires_at - margin - 0.0001
         assert deadline is None or deadline <= expires_at
 
@@ -105,30 +114,34 @@ def test_trusted_wake_up_never_outlives_the_servers_lease() -> None:
     ],
 )
 def test_implausible_wake_up_is_verified_at_the_server(granted_clock: int, read_at: float) -> None:
-    """The waiter was queued at second 1000.0 of its clock."""
+    """The wake-up is not trusted, so the waiter asks the server.
+
+    The waiter was queued at second 1000.0 of its clock (QUEUED_REPLY), and reads the wake-up at
+    `read_at`. The lock was granted at `granted_clock` of the server's clock, in microseconds.
+    """
     assert Wake(1, granted_clock).compute_deadline(QUEUED_REPLY, TTL_SECONDS, read_at) is None
 
 
-def test_broken_subscription_makes_waiters_poll_that_joined_at_once() -> None:
-    """Two threads that join the queue at the same moment may get different LockWaiters.
+def test_all_waiters_poll_after_their_subscription_broke() -> None:
+    """Two threads that begin to wait at the same moment may have two LockWaiters for one lock.
 
-    After the subscription broke, the waiters of both must poll.
+    When the subscription breaks, the waiters of both must poll.
     """
     renewals: Any = None
     waiters = ChannelWaiters(queue.SimpleQueue, renewals)
     first_mailbox, first_lock_waiters = waiters.join(b"lock", b"first")
-    # A thread that joins at the same moment does not find the LockWaiters of the first thread.
+    # The second thread joins at the same moment, so it does not find the first LockWaiters.
     waiters._lock_waiters_by_key.clear()
     second_mailbox, second_lock_waiters = waiters.join(b"lock", b"second")
     assert first_lock_waiters is not second_lock_waiters
     waiters.make_all_poll()
-    assert [first_mailbox.qsize(), second_mailbox.qsize()] == [1, 1]
+    assert [first_mailbox.qsize(), second_mailbox.qsize()] == [1, 1]  # a message to poll
 
 
 def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
-    """Return this many waiters of a lock, and the time at which each polls.
+    """Return `count` waiters of a lock, and the time at which each of them polls.
 
-    The times are in seconds after the end of the lock's lease.
+    The times are in seconds after the end of the holder's lease.
     """
     lock_waiters = LockWaiters()
     tokens = [new_token().encode() for _ in range(count)]
@@ -137,23 +150,24 @@ def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
 
 
 def test_first_waiter_polls_at_once_and_others_later() -> None:
+    """The first waiter polls 0.001 s after the lease: the precision with which keys expire."""
     _, poll_times = make_lock_waiters(10)
-    # The first waiter polls 0.001 s after the end of the lease, the precision of Redis's expiry.
     assert poll_times == [0.001, *[STAGGER_SECONDS] * 9]
 
 
 def test_polls_of_many_waiters_are_spread() -> None:
-    """If all polled at once, an event loop would send 5,000 commands in a single turn."""
+    """5,000 waiters do not poll at the same time, which would block an event loop."""
     _, poll_times = make_lock_waiters(5000)
     assert poll_times[0] == 0.001
     assert min(poll_times[1:]) >= STAGGER_SECONDS
-    # About 400 waiters poll in each second, so all of them in about 12.5 s. Some seconds have more.
+    # About 400 waiters poll in each second, so 5,000 take about 12.5 s. The bound of 600 is for the
+    # seconds in which more waiters poll than on average.
     for second in range(13):
         assert sum(second <= poll_time < second + 1 for poll_time in poll_times) < 600
 
 
-def test_waiter_keeps_its_poll_time_relative_to_the_lease() -> None:
-    """If the lease ends 7 s later, the waiter polls 7 s later."""
+def test_later_end_of_the_lease_postpones_the_poll() -> None:
+    """When the lease ends 7 s later than before, the waiter polls 7 s later."""
     lock_waiters, poll_times = make_lock_waiters(500)
     last_token = list(lock_waiters.mailboxes)[-1]
     assert lock_waiters.compute_poll_time(last_token, TTL_SECONDS) == poll_times[-1]
@@ -164,7 +178,10 @@ def test_waiter_keeps_its_poll_time_relative_to_the_lease() -> None:
 
 
 def test_waiter_polls_once_per_ttl_during_a_long_lease() -> None:
-    """The next polls come as if the lease ended one ttl after the last poll."""
+    """The lease ends at 1000 s, and a waiter polled at 5 s. The next polls come a ttl after that.
+
+    They must not wait for the end of the lease, because the holder may be a different one by then.
+    """
     lock_waiters, poll_times = make_lock_waiters(2)
     lock_waiters.lease_ends_at = 1000.0
     lock_waiters.polled_at = 5.0
@@ -176,13 +193,14 @@ def test_waiter_polls_once_per_ttl_during_a_long_lease() -> None:
     )
 
 
-#: Two nodes of a cluster, as host and port, and the slot of the commands.
+#: The addresses of two nodes of a cluster.
 NODE_A, NODE_B = ("a", 1), ("b", 2)
+#: The slot of all commands in these tests.
 SLOT = 7
 
 
 def make_topology(*endpoints: Endpoint) -> Topology:
-    """Return a topology in which the first node owns all slots, and the others are its replicas."""
+    """Return a topology whose first node owns all slots. The others are replicas of it."""
     topology = Topology(list(endpoints))
     topology.learn_slots(
         [[0, 16383, *[[host.encode(), port] for host, port in endpoints]]], endpoints[0]
@@ -191,27 +209,35 @@ def make_topology(*endpoints: Endpoint) -> Topology:
 
 
 def make_error(cause: Exception, *, sent: bool = True) -> WireError:
-    """Return an error of a command. `sent` says whether the command may have been executed."""
+    """Return the error of a command. `sent`: the server may have executed the command."""
     return WireError(cause, sent=sent)
 
 
 def run_route(
-    topology: Topology, *answers: Any, until: float = math.inf, **options: Any
+    topology: Topology, *replies: Any, until: float = math.inf, **options: Any
 ) -> list[Any]:
-    """Return the steps in which a command is sent to a cluster, and last its reply or error.
+    """Send a command to a fake cluster, and return what happened.
 
-    A step sends the command (Send), or looks up the slots (Refresh). Each Send gets the next of
-    the `answers`, which is a reply or an error to raise.
+    route() yields steps: a Send sends the command to a node, a Refresh looks up the slots.
+
+    Args:
+        topology: What the client knows about the cluster.
+        replies: A reply for each Send in turn: an error, which is raised, or any other object.
+        until: The time at which the attempts end.
+        options: Further options of route().
+
+    Returns:
+        The steps, followed by the result of the command: the last reply or the last error.
     """
     steps: list[Any] = []
-    remaining_answers = list(answers)
+    remaining_replies = list(replies)
 
     def execute(step: RouteStep) -> Any:
         steps.append(step)
-        answer = remaining_answers.pop(0) if isinstance(step, Send) else None
-        if isinstance(answer, WireError):
-            raise answer
-        return answer
+        reply = remaining_replies.pop(0) if isinstance(step, Send) else None
+        if isinstance(reply, WireError):
+            raise reply
+        return reply
 
     try:
         reply = run_steps(route(topology, SLOT, until, **options), execute)
@@ -221,7 +247,7 @@ def run_route(
 
 
 def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
-    """Return the host of each step that sends the command, and whether ASKING precedes it."""
+    """Return the host of each Send, and whether the command ASKING precedes the command there."""
     return [(step.endpoint[0], step.asking) for step in steps if isinstance(step, Send)]
 
 
@@ -230,7 +256,10 @@ def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
     LOCK_KEYS + [b"report", b"a{b}c", b"two words", b"{}odd", b"odd}"],
 )
 def test_slot_follows_the_specification(key: bytes) -> None:
-    """The channel of the wake-ups for a key has the same slot as the key, and contains no blank."""
+    """The slot of a key is the one that redis-py computes. The key's channel has the same slot.
+
+    (The channel is that of the wake-ups. Its name contains no white space.)
+    """
     assert compute_slot(key) == key_slot(key)
     channel = make_channel(find_hash_tag(key))
     assert key_slot(channel) == key_slot(key)
@@ -240,7 +269,10 @@ def test_slot_follows_the_specification(key: bytes) -> None:
 
 @pytest.mark.parametrize("is_parsed", [True, False], ids=["error class", "error text"])
 def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
-    """A parser without support for clusters raises a ResponseError with the text of the error."""
+    """MOVED 7 b:2 means that node b owns slot 7 from now on. ASK applies to one command only.
+
+    A client without support for clusters raises a ResponseError with that text.
+    """
     topology = make_topology(NODE_A, NODE_B)
     moved_error: Exception = exceptions.MovedError("7 b:2")
     ask_error: Exception = exceptions.AskError("7 b:2")
@@ -273,7 +305,10 @@ def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
     ids=lambda transient_error: type(transient_error).__name__,
 )
 def test_temporary_error_is_retried_until_the_wait_ends(transient_error: Exception) -> None:
-    """Before each retry the slots are looked up (Refresh), after a pause that does not shrink."""
+    """Before each retry there is a pause, and the slots are looked up. No pause gets shorter.
+
+    After `until` the error is raised instead.
+    """
     steps = run_route(
         make_topology(NODE_A), make_error(transient_error), make_error(transient_error), "reply"
     )
@@ -287,7 +322,7 @@ def test_temporary_error_is_retried_until_the_wait_ends(transient_error: Excepti
 
 
 def test_error_of_the_command_is_not_retried() -> None:
-    """WRONGTYPE would come again at every attempt."""
+    """WRONGTYPE is an error of the command, so each retry would fail as well."""
     wrong_type = exceptions.ResponseError("WRONGTYPE Operation against a key")
     steps = run_route(make_topology(NODE_A), make_error(wrong_type))
     assert list_sends(steps) == [("a", False)]
@@ -295,7 +330,7 @@ def test_error_of_the_command_is_not_retried() -> None:
 
 
 def test_endless_redirections_are_followed_with_pauses() -> None:
-    """Two nodes redirect a command to each other. A Refresh step pauses in between."""
+    """Two nodes redirect a command to each other eight times. A Refresh pauses in between."""
     redirections = [
         make_error(exceptions.MovedError("7 b:2")),
         make_error(exceptions.MovedError("7 a:1")),
@@ -306,10 +341,11 @@ def test_endless_redirections_are_followed_with_pauses() -> None:
 
 
 def test_repeated_release_does_not_report_an_expired_lease() -> None:
-    """After a lost reply, a release is repeated, and its first try may have freed the lock.
+    """The reply 1 to a release means that it released the lock; -1 that the lock was free before.
 
-    The reply 1 says that this try freed it, and -1 that it was free already. So -1 means that the
-    lease had expired only if no earlier try can have been executed.
+    After a lost reply the release is sent again. If the reply is now -1, the first try may have
+    released the lock, or the lease may have expired. So the result is an error. But if the first
+    try was not executed, -1 means that the lease had expired.
     """
     lost_reply = make_error(exceptions.ConnectionError("cut"))
     steps = run_route(make_topology(NODE_A), lost_reply, -1, repeatable=False)
@@ -322,8 +358,11 @@ def test_repeated_release_does_not_report_an_expired_lease() -> None:
     assert run_route(make_topology(NODE_A), try_again, -1, repeatable=False)[-1] == -1
 
 
-def test_refusal_after_a_lost_reply_says_that_a_try_was_sent() -> None:
-    """The server may have executed the first try, so its effect must be undone."""
+def test_refused_retry_does_not_hide_that_a_try_was_sent() -> None:
+    """The reply to the first try is lost, and the retry is refused before it is sent.
+
+    The error's `sent` is True: the first try may have been executed, and must be undone.
+    """
     lost_reply = make_error(exceptions.ConnectionError("cut"))
     refusal = make_error(exceptions.NoPermissionError("no permission"), sent=False)
     steps = run_route(make_topology(NODE_A), lost_reply, refusal)
@@ -332,10 +371,11 @@ def test_refusal_after_a_lost_reply_says_that_a_try_was_sent() -> None:
 
 
 def test_release_and_adoption_are_recognized_by_equal_scripts() -> None:
-    """Two threads that read a script at once have two objects with equal content.
+    """If the reply to a retried release or adoption is -1, the result is an error.
 
-    A release or an adoption that is repeated after a lost reply must raise if the reply is -1. To
-    adopt is to call renew.lua so that it gives the lock to another token, here "heir".
+    SlotCommands recognizes these commands by their script. It must compare the content of the
+    scripts: two threads that load a script at the same time have two equal objects. An adoption
+    calls renew.lua to give the lock to another token, here "heir".
     """
     nodes: Any = SimpleNamespace(
         topology=make_topology(NODE_A), address=SimpleNamespace(timeout=5.0)
@@ -351,18 +391,18 @@ def test_release_and_adoption_are_recognized_by_equal_scripts() -> None:
             steps.send(-1)
 
 
-def test_unknown_cluster_is_asked_for_its_slots_first() -> None:
-    """The topology knows a node's address, but not yet which node owns a slot."""
+def test_owners_of_the_slots_are_looked_up_first() -> None:
+    """The topology has the address of a node, but does not know yet which node owns a slot."""
     topology = Topology([NODE_A])
     steps = route(topology, SLOT, now() + LONGEST_OUTAGE_SECONDS)
-    assert next(steps) == Refresh(0.0)
+    assert next(steps) == Refresh(0.0)  # without a pause
     topology.learn_slots([[0, 16383, [None, 5]]], NODE_A)  # a node that does not know its own host
     assert list_sends([next(steps)]) == [("a", False)]
     assert topology.find_endpoint(SLOT) == ("a", 5)
 
 
 def test_addresses_are_remapped() -> None:
-    """The client's address_remap replaces every address that the cluster names."""
+    """The client's address_remap replaces each address that the cluster reports."""
     topology = Topology([NODE_A], lambda endpoint: ("outside", endpoint[1]))
     topology.learn_slots([[0, 16383, [b"inside", 5]]], NODE_A)
     assert topology.find_endpoint(SLOT) == ("outside", 5)
@@ -370,8 +410,11 @@ def test_addresses_are_remapped() -> None:
     assert topology.find_endpoint(SLOT) == ("outside", 6)
 
 
-def test_refusing_node_is_asked_last_for_the_slots() -> None:
-    """A primary that has lost its peers still says that it owns its slots, so it is asked last."""
+def test_slots_are_looked_up_last_at_a_refusing_node() -> None:
+    """A node that answers CLUSTERDOWN goes to the end of the list of nodes to look up the slots.
+
+    A primary without contact to its peers still reports that it owns its slots.
+    """
     topology = make_topology(NODE_A, NODE_B)
     down = exceptions.ClusterDownError("CLUSTERDOWN The cluster is down")
     steps = route(topology, SLOT, math.inf)

@@ -1,4 +1,7 @@
-"""Locks through Sentinels. After a failover the next connection asks for the master again."""
+"""Tests of locks whose client finds the master by Redis Sentinel.
+
+For each new connection the client's pool asks the Sentinels which server is the master.
+"""
 
 import asyncio
 import gc
@@ -23,7 +26,7 @@ from .waiting import hold_lock, start_waiter
 
 
 class FakeSentinels:
-    """A replacement for redis-py's Sentinel that names `master` as the master."""
+    """A replacement for redis-py's Sentinel. It reports the server `master` as the master."""
 
     def __init__(self, master: Server) -> None:
         self.master = master
@@ -34,7 +37,7 @@ class FakeSentinels:
 
 @pytest.fixture
 def servers() -> Iterator[tuple[Server, Server]]:
-    """The old master and the new one."""
+    """Two masters. The fake Sentinels report the first one until a test replaces it."""
     old_master, new_master = Server(), Server()
     yield old_master, new_master
     old_master.stop()
@@ -58,31 +61,34 @@ def client(sentinels: FakeSentinels) -> Iterator[redis.Redis]:
 
 
 def look_up_master(client: redis.Redis) -> None:
-    """Have the pool ask the Sentinels for the master, as a new connection does."""
+    """Let the client's pool ask the Sentinels for the master, as for a new connection."""
     pool: Any = client.connection_pool
     pool.get_master_address()
 
 
-def test_replaced_master_is_left_although_it_answers(
+def test_replaced_master_gets_no_command_although_it_replies(
     client: redis.Redis, servers: tuple[Server, Server], sentinels: FakeSentinels
 ) -> None:
-    """A master that is cut off from its Sentinels stays a master and goes on granting locks."""
+    """The Sentinels report a new master. The locks use it, although the old one still replies.
+
+    A master that is cut off from its Sentinels remains a master, and would still grant locks.
+    """
     old_master, new_master = servers
-    RedisLock(client, "split", ttl=10).acquire(1).release()  # connects to the old master
+    RedisLock(client, "first", ttl=10).acquire(1).release()  # connects to the old master
     sentinels.master = new_master
-    look_up_master(client)  # the open connection can be compared with the new address from now on
-    with hold_lock(RedisLock(client, "split brain", ttl=10)):
-        assert new_master.make_client().keys("*split brain*") != []
-        assert old_master.make_client().keys("*split brain*") == []
+    look_up_master(client)  # now the pool knows that the open connection leads elsewhere
+    with hold_lock(RedisLock(client, "replaced", ttl=10)):
+        assert new_master.make_client().keys("*replaced*") != []
+        assert old_master.make_client().keys("*replaced*") == []
 
 
 def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
     client: redis.Redis, servers: tuple[Server, Server], sentinels: FakeSentinels
 ) -> None:
-    """The Sentinels name a new master, which does not know the lock."""
+    """The Sentinels report a new master. The next renewal goes there, and finds no lock."""
     lease = RedisLock(client, "renewed", ttl=0.6).acquire(1)
     first_deadline = lease.deadline
-    # From the first renewal on the watchdog has a connection to the old master.
+    # Wait for the first renewal, for which the watchdog connects to the old master.
     eventually(lambda: lease.deadline > first_deadline)
     sentinels.master = servers[1]
     look_up_master(client)
@@ -94,7 +100,10 @@ def test_lease_of_a_replaced_master_is_lost_at_its_next_renewal(
 def test_waiters_listen_to_the_new_master(
     client: redis.Redis, servers: tuple[Server, Server], sentinels: FakeSentinels
 ) -> None:
-    """The waiters' subscription to the old master stays open and silent."""
+    """The Sentinels report a new master, while the subscription at the old master is still open.
+
+    The probe of the subscription notices that, and waiters subscribe at the new master.
+    """
     lock = RedisLock(client, "followed", ttl=30)
     with hold_lock(lock):
         waiter = start_waiter(lock)
@@ -134,7 +143,10 @@ def running_sentinels(servers: tuple[Server, Server], tmp_path: Path) -> Iterato
 
 
 def test_async_lock_serves_one_loop_after_another(running_sentinels: Sentinels) -> None:
-    """The client's connections to its Sentinels stay bound to the first loop."""
+    """An AsyncRedisLock works in four event loops in succession.
+
+    The client's own connections to the Sentinels belong to the first loop.
+    """
     addresses = [("127.0.0.1", port) for port in running_sentinels.ports]
     client = redis.asyncio.sentinel.Sentinel(addresses, socket_timeout=5).master_for(MASTER)
     lock = AsyncRedisLock(client, "four loops", ttl=10)
@@ -145,7 +157,7 @@ def test_async_lock_serves_one_loop_after_another(running_sentinels: Sentinels) 
 
     for _ in range(4):
         asyncio.run(hold())
-        gc.collect()  # an open connection would be reported as a ResourceWarning
+        gc.collect()  # an open connection would cause a ResourceWarning, which fails the test
 
 
 class FakeAsyncSentinels(FakeSentinels):
@@ -159,30 +171,33 @@ class FakeAsyncSentinels(FakeSentinels):
         return "127.0.0.1", self.master.port
 
 
-def test_async_lock_leaves_a_master_that_the_client_saw_replaced(
+def test_async_lock_follows_its_client_to_a_new_master(
     servers: tuple[Server, Server],
 ) -> None:
-    """The locks have another pool than the client. It follows the client's pool to a new master."""
+    """The locks have a pool of their own, a SentinelPool, in place of the client's pool.
+
+    When the client's pool has found a new master, the locks connect to that master, too.
+    """
     old_master, new_master = servers
 
     async def main() -> None:
         sentinels: Any = FakeAsyncSentinels(old_master)
         pool = redis.asyncio.sentinel.SentinelConnectionPool("any", sentinels)
         client = redis.asyncio.Redis(connection_pool=pool)
-        lock = AsyncRedisLock(client, "split", ttl=10)
+        lock = AsyncRedisLock(client, "replaced", ttl=10)
         async with lock.hold(wait=1):
             connection: Any = (await lock._get_resources()).connections.current_connection
-        sentinel_pool = connection._link._connection.connection_pool
+        sentinel_pool = connection._link._connection.connection_pool  # the pool of the locks
         assert isinstance(sentinel_pool, SentinelPool)
         assert not connection.has_moved()
-        await pool.get_master_address()  # the client asks again, and finds the same master
+        await pool.get_master_address()  # the client finds the same master as before
         assert not connection.has_moved()
         sentinel_pool._manager.master = new_master
         sentinels.master = new_master
         await pool.get_master_address()
         assert connection.has_moved()
         async with lock.hold(wait=1):
-            assert new_master.make_client().keys("*split*") != []
+            assert new_master.make_client().keys("*replaced*") != []
             assert not (await lock._get_resources()).connections.current_connection.has_moved()
         await client.aclose()
 

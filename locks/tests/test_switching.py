@@ -1,4 +1,7 @@
-"""Each step of FROM_REDIS_PY.md, with its old and new lock contending, and traps of the switch."""
+"""Tests of the switch from redis-py's Lock to RedisLock in steps, as in FROM_REDIS_PY.md.
+
+In each step the old and the new lock must exclude each other.
+"""
 
 import time
 from collections.abc import Callable
@@ -15,55 +18,71 @@ from ..sans_io.protocol import derive_keys
 from ..testing.server import Server
 from .waiting import run_in_thread, start_waiter
 
-#: A function that returns a block in which a lock is held.
-Block = Callable[[], AbstractContextManager[Any]]
+#: A function that returns a context manager, which holds a lock.
+Hold = Callable[[], AbstractContextManager[Any]]
 
-#: The name of redis-py's lock, and its key.
-NAME = "report"
-
-
-def redis_py(client: redis.Redis) -> Block:
-    """Return the block before the first step. The functions below are the steps of the page."""
-    return lambda: client.lock(NAME, timeout=10, sleep=0.01)
+#: The name of redis-py's lock, which is also its key.
+OLD_NAME = "report"
+#: The name of the RedisLock after the switch.
+NEW_NAME = "report 2"
 
 
-def step_1(client: redis.Redis) -> Block:
-    return lambda: client.lock(NAME, timeout=10, lock_class=compat.Lock)
+def use_redis_py_lock(client: redis.Redis) -> Hold:
+    """Before the first step: use redis-py's Lock."""
+    return lambda: client.lock(OLD_NAME, timeout=10, sleep=0.01)
 
 
-def step_2(client: redis.Redis) -> Block:
-    return partial(RedisLock(client, NAME, key=NAME, ttl=10).hold, wait=60)
+def use_compat_lock(client: redis.Redis) -> Hold:
+    """Step 1: use a lock with redis-py's interface."""
+    return lambda: client.lock(OLD_NAME, timeout=10, lock_class=compat.Lock)
 
 
-def step_3(client: redis.Redis) -> Block:
-    locks = [RedisLock(client, NAME, key=NAME, ttl=10), RedisLock(client, "report 2", ttl=10)]
+def use_redis_lock_with_old_key(client: redis.Redis) -> Hold:
+    """Step 2: use a RedisLock with the key of redis-py's Lock."""
+    return partial(RedisLock(client, OLD_NAME, key=OLD_NAME, ttl=10).hold, wait=60)
+
+
+def use_both_redis_locks(client: redis.Redis) -> Hold:
+    """Step 3, during one deployment: use both RedisLocks."""
+    locks = [RedisLock(client, OLD_NAME, key=OLD_NAME, ttl=10), RedisLock(client, NEW_NAME, ttl=10)]
     return partial(MultiLock(locks).hold, wait=60)
 
 
-def step_4(client: redis.Redis) -> Block:
-    return partial(RedisLock(client, "report 2", ttl=10).hold, wait=60)
+def use_new_redis_lock(client: redis.Redis) -> Hold:
+    """Step 3, after that: use the RedisLock with a key of its own."""
+    return partial(RedisLock(client, NEW_NAME, ttl=10).hold, wait=60)
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(redis_py, step_1), (step_1, step_2), (step_2, step_3), (step_3, step_4)]
+    ("use_old_lock", "use_new_lock"),
+    [
+        (use_redis_py_lock, use_compat_lock),
+        (use_compat_lock, use_redis_lock_with_old_key),
+        (use_redis_lock_with_old_key, use_both_redis_locks),
+        (use_both_redis_locks, use_new_redis_lock),
+    ],
 )
 def test_old_and_new_locks_exclude_each_other(
-    server: Server, before: Callable[..., Block], after: Callable[..., Block]
+    server: Server, use_old_lock: Callable[..., Hold], use_new_lock: Callable[..., Hold]
 ) -> None:
-    """During a roll-out both steps of the switch from redis-py's lock are in use.
+    """While a step is deployed, some processes use the old lock, and others the new one.
 
-    Each of them waits for the other, and acquires the lock after the other's release.
+    Each lock waits while the other is held, and is acquired after the other's release.
     """
-    for step_of_holder, step_of_waiter in ((before, after), (after, before)):
-        with step_of_holder(server.make_client())():
-            waiter = run_in_thread(partial(_hold_once, step_of_waiter(server.make_client())))
+    for use_held_lock, use_waiting_lock in (
+        (use_old_lock, use_new_lock),
+        (use_new_lock, use_old_lock),
+    ):
+        with use_held_lock(server.make_client())():
+            hold_waiting_lock = use_waiting_lock(server.make_client())
+            waiter = run_in_thread(partial(_acquire_and_release, hold_waiting_lock))
             with pytest.raises(TimeoutError):
                 waiter.result(0.15)
         waiter.result(5)
 
 
-def _hold_once(block: Block) -> None:
-    with block():
+def _acquire_and_release(hold: Hold) -> None:
+    with hold():
         pass
 
 
@@ -72,14 +91,14 @@ def _hold_once(block: Block) -> None:
 def test_waiter_soon_notices_the_release_of_an_old_lock(
     client: redis.Redis, timeout: float | None, token: str | None
 ) -> None:
-    """The release by redis-py's lock wakes no waiter, so the waiter must poll.
+    """redis-py's Lock is held, and a RedisLock waits. The release will not wake the waiter.
 
-    The key that it saw had a minute left, or no ttl. A waiter recognizes a RedisLock by its token,
-    which begins with a process id. Some of the tokens here begin with a number, too.
+    So the waiter must poll, although the holder's key expires in a minute or never. It recognizes
+    the token of a RedisLock, whose release would wake it. The tokens here look similar.
     """
-    old_lock = client.lock(NAME, timeout=timeout)
+    old_lock = client.lock(OLD_NAME, timeout=timeout)
     assert old_lock.acquire(token=token)
-    new_lock = RedisLock(client, NAME, key=NAME, ttl=30)
+    new_lock = RedisLock(client, OLD_NAME, key=OLD_NAME, ttl=30)
     waiter = start_waiter(new_lock)
     old_lock.release()
     released_at = time.monotonic()
@@ -90,8 +109,8 @@ def test_waiter_soon_notices_the_release_of_an_old_lock(
 def test_waiters_of_a_new_lock_do_not_poll(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A RedisLock is held, whose release wakes the waiter. That of redis-py's lock would not."""
-    lock = RedisLock(client, NAME, key=NAME, ttl=30)
+    """A RedisLock is held and another waits. It is woken by the release, so it does not poll."""
+    lock = RedisLock(client, OLD_NAME, key=OLD_NAME, ttl=30)
     lease = lock.acquire(1)
     waiter = start_waiter(lock)
     calls: list[object] = []
@@ -105,9 +124,9 @@ def test_waiters_of_a_new_lock_do_not_poll(
 
 
 def test_undecodable_owner_can_be_inspected(client: redis.Redis) -> None:
-    """Another program has set a value that is not UTF-8."""
-    client.set(NAME, b"\xff\xfe", px=10_000)
-    inspection = RedisLock(client, NAME, key=NAME, ttl=1).inspect()
+    """Another program has locked the key with a token that is not UTF-8."""
+    client.set(OLD_NAME, b"\xff\xfe", px=10_000)
+    inspection = RedisLock(client, OLD_NAME, key=OLD_NAME, ttl=1).inspect()
     assert inspection.owner == r"\xff\xfe"
 
 

@@ -247,7 +247,7 @@ def open_proxied_factory(
     proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
 
     def remap(endpoint: tuple[str, int]) -> tuple[str, int]:
-        """Replace the address of a node by that of its proxy. Return a proxy's address unchanged."""
+        """Return the address of a node's proxy. The address of a proxy is returned unchanged."""
         host, port = endpoint
         return host, proxies[port].port if port in proxies else port
 

@@ -1,4 +1,7 @@
-"""MultiLock: all locks or none, in a fixed order, within a common wait, and lost together."""
+"""Tests of MultiLock, which acquires all of several locks or none.
+
+It acquires them in the order of their names and within one wait. The loss of one loses them all.
+"""
 
 import gc
 import time
@@ -42,7 +45,10 @@ def list_locked(*locks: AnyLock) -> list[bool]:
 
 
 def test_opposite_orders_of_locks_do_not_deadlock(factory: LockFactory) -> None:
-    """With plain locks each thread would get its first lock, then wait for the other thread's."""
+    """Two threads need the locks a and b, and list them in opposite orders.
+
+    If each acquired its first lock first, each would wait for the other thread's lock forever.
+    """
     a, b = factory.make_lock("a"), factory.make_lock("b")
     with hold_lock(a), hold_lock(b):
         waiters = {run_in_thread(lambda: MultiLock([a, b]).acquire(5))}
@@ -51,22 +57,23 @@ def test_opposite_orders_of_locks_do_not_deadlock(factory: LockFactory) -> None:
         assert b.inspect().waiters == ()  # MultiLock acquires a before b
     while waiters:
         done, waiters = wait_for(waiters, 5, FIRST_COMPLETED)
-        (served_waiter,) = done  # the other one waits for its release
+        (served_waiter,) = done  # the other waiter waits for the release below
         assert served_waiter.result().release() is Release.RELEASED
 
 
 def test_timeout_of_one_lock_releases_the_acquired_ones(factory: LockFactory) -> None:
+    """The locks a and b are free, and c is taken for longer than the wait."""
     locks = [factory.make_lock(name) for name in "abc"]
-    cart: AnyLock = MultiLock(reversed(locks))
+    combined_lock: AnyLock = MultiLock(reversed(locks))
     with hold_lock(locks[2]):
         started = time.monotonic()
         with pytest.raises(LockTimeout, match=r"^c: "):
-            cart.acquire(0.3)
+            combined_lock.acquire(0.3)
         assert 0.3 <= time.monotonic() - started < 0.8  # not 0.3 s for each lock
         assert list_locked(*locks) == [False, False, True]
         assert locks[2].inspect().waiters == ()
-        assert cart.try_acquire() is None
-    lease = cart.try_acquire()  # all are free, so no wait is needed
+        assert combined_lock.try_acquire() is None
+    lease = combined_lock.try_acquire()  # now all three are free
     assert lease.release() is Release.RELEASED
     assert list_locked(*locks) == [False] * 3
 
@@ -81,18 +88,21 @@ def test_unreachable_server_leaves_no_lock_on_the_others(factory: LockFactory) -
 
 
 def test_multi_lease_combines_the_leases_of_its_locks(factory: LockFactory) -> None:
-    """A lock may be named twice. The multi-lease ends when the first of its leases ends."""
+    """The lease of the MultiLock ends with the first of the two leases.
+
+    One of the locks is listed twice, and acquired once.
+    """
     locks_with_b_twice = [
         factory.make_lock("b"),
         factory.make_lock("a", ttl=5),
         factory.make_lock("b"),
     ]
-    cart: AnyLock = MultiLock(locks_with_b_twice)
-    with cart.hold(wait=1) as lease:
+    combined_lock: AnyLock = MultiLock(locks_with_b_twice)
+    with combined_lock.hold(wait=1) as lease:
         assert [single_lease.name for single_lease in lease.leases] == ["a", "b"]
         first_fences = lease.fences
         assert list(first_fences) == ["a", "b"]
-        assert 4 < lease.remaining() <= 5  # the lease that ends first
+        assert 4 < lease.remaining() <= 5  # the ttl of a; the ttl of b is 10 s
         assert lease.owned()
         lease.extend(60)
         assert lease.remaining() > 50
@@ -100,25 +110,26 @@ def test_multi_lease_combines_the_leases_of_its_locks(factory: LockFactory) -> N
         with pytest.raises(NotImplementedError):
             lease.hand_over()
     assert lease.outcome is Release.RELEASED
-    with cart.hold(wait=1) as lease:
+    with combined_lock.hold(wait=1) as lease:
         assert all(lease.fences[name] > first_fences[name] for name in first_fences)
 
 
 def test_loss_of_one_lock_is_the_loss_of_the_lease(factory: LockFactory) -> None:
-    locks = [factory.make_lock(name, ttl=0.6) for name in ("kept", "lost")]
+    """The key of one of two locks is deleted. The other one is held until the release."""
+    locks = [factory.make_lock(name, ttl=0.6) for name in ("other", "lost")]
     lease = MultiLock(locks).acquire(1)
     factory.admin_client.delete("lock:{lost}")
     eventually(lambda: lease.lost_event.is_set())
     assert (lease.lost, lease.loss, lease.remaining()) == (True, LossReason.GONE, 0)
     with pytest.raises(LockLost):
         lease.check()
-    assert locks[0].locked()  # the other lock stays held until the release
+    assert locks[0].locked()
     assert lease.release() is Release.EXPIRED
     assert not locks[0].locked()
 
 
 def test_lock_lost_during_the_wait_for_another_is_noticed(factory: LockFactory) -> None:
-    """The first lock's lease expires while the second lock is awaited."""
+    """The lease on the first lock expires while the MultiLock waits for the second lock."""
     expiring_lock, held_lock = factory.make_lock("a", ttl=0.2, renew=False), factory.make_lock("b")
     with hold_lock(held_lock):
         waiter = run_in_thread(lambda: MultiLock([expiring_lock, held_lock]).acquire(10))
@@ -130,14 +141,14 @@ def test_lock_lost_during_the_wait_for_another_is_noticed(factory: LockFactory) 
     assert not held_lock.locked()
 
 
-def test_failed_release_does_not_keep_the_other_locks(
+def test_failed_release_still_releases_the_other_locks(
     factory: LockFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The release of the second of three locks raises an exception."""
     locks = [factory.make_lock(name) for name in "abc"]
     lease = MultiLock(locks).acquire(1)
     release = lease.leases[1]._release
-    errors = [ZeroDivisionError()]
+    errors = [ZeroDivisionError()]  # raised once
 
     def fail_once(*args: Any) -> Any:
         if errors:
@@ -148,7 +159,7 @@ def test_failed_release_does_not_keep_the_other_locks(
     with pytest.raises(ZeroDivisionError):
         lease.release()
     assert list_locked(locks[0], locks[2]) == [False, False]
-    lease.release()  # may be called again
+    lease.release()  # the second call releases the lock whose release failed
     assert not locks[1].locked()
 
 
@@ -157,7 +168,7 @@ def test_dropped_multi_lease_is_not_renewed(factory: LockFactory) -> None:
     locks = [factory.make_lock(name, ttl=0.3) for name in ("a", "b")]
     MultiLock(locks).acquire(1)
     gc.collect()
-    with MultiLock(locks).hold(wait=5):  # once the dropped leases have expired
+    with MultiLock(locks).hold(wait=5):  # acquired when the dropped leases have expired
         pass
 
 
@@ -166,7 +177,7 @@ def test_invalid_locks_and_waits_are_refused(factory: LockFactory) -> None:
         MultiLock([])
     with pytest.raises(ValueError, match="rename one"):
         MultiLock([factory.make_lock("a"), factory.make_lock("a", key="b")])
-    # The second acquisition would wait for the first.
+    # Two locks with one key: the acquisition of the second would wait for the first forever.
     with pytest.raises(ValueError, match="the same key"):
         MultiLock([factory.make_lock("x", key="k"), factory.make_lock("y", key="k")])
     with pytest.raises(TypeError, match="AsyncRedisLock is not a lock for threads"):
@@ -177,20 +188,24 @@ def test_invalid_locks_and_waits_are_refused(factory: LockFactory) -> None:
     assert not factory.make_lock("a").locked()
 
 
-def test_nested_multi_locks_are_flattened(server: Server, client: redis.Redis) -> None:
-    """Two locks with one name but different clients are not the same lock."""
+def test_nested_multi_locks_are_flattened(client: redis.Redis) -> None:
+    """The lock b is in both inner MultiLocks, and is acquired once."""
     a, b, c = (RedisLock(client, name, ttl=10) for name in "abc")
     with MultiLock([MultiLock([b, c]), MultiLock([a, b])]).hold(wait=0.5) as lease:
         assert list(lease.fences) == ["a", "b", "c"]
+
+
+def test_same_name_with_another_client_is_refused(server: Server, client: redis.Redis) -> None:
+    """Locks with one name but two clients may be on different servers, so they are two locks."""
     with pytest.raises(ValueError, match="rename one"):
-        MultiLock([a, RedisLock(server.make_client(), "a", ttl=10)])
+        MultiLock([RedisLock(client, "a", ttl=10), RedisLock(server.make_client(), "a", ttl=10)])
 
 
 def test_block_exit_after_a_hand_over_releases_nothing(factory: LockFactory) -> None:
-    """Each lease was handed over in the block."""
+    """Both leases are handed over in the block, so other processes may hold the locks."""
     a, b = factory.make_lock("a"), factory.make_lock("b")
-    cart = MultiLock([a, b])
-    with cart.hold(wait=1) as lease:
+    combined_lock = MultiLock([a, b])
+    with combined_lock.hold(wait=1) as lease:
         handovers = [single_lease.hand_over() for single_lease in lease.leases]
     assert lease.outcome is Release.HANDED_OVER
     assert list_locked(a, b) == [True, True]
@@ -201,7 +216,10 @@ def test_block_exit_after_a_hand_over_releases_nothing(factory: LockFactory) -> 
 def test_interrupted_wait_releases_the_acquired_locks(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their renewal ends, too. (In Redisson's issue 4456 they stayed locked and renewed.)"""
+    """An exception interrupts the wait for the third lock, after two were acquired.
+
+    Both are released and no longer renewed. (In Redisson's issue 4456 they stayed locked.)
+    """
     locks = [RedisLock(client, name, ttl=10) for name in "abc"]
 
     def interrupt(*_: object) -> None:
@@ -213,16 +231,19 @@ def test_interrupted_wait_releases_the_acquired_locks(
         with pytest.raises(Interrupted):
             MultiLock(locks).acquire(5)
         assert list_locked(*locks) == [False, False, True]
-        assert len(locks[0]._watchdog.renewals) == 1  # that of locks[2], held by this test
+        assert len(locks[0]._watchdog.renewals) == 1  # the lease of this test on locks[2]
 
 
 def test_interrupted_release_releases_the_remaining_locks(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their renewal ends, too."""
+    """An exception interrupts the release of the first of three locks.
+
+    All three are released and no longer renewed.
+    """
     locks = [RedisLock(client, name, ttl=10) for name in "abc"]
     call: Any = RedisLock._call
-    interrupts = [Interrupted()]
+    interrupts = [Interrupted()]  # raised once
 
     def interrupt_first_release(lock: AnyLock, command: Call) -> object:
         script, _, _ = command
@@ -239,8 +260,8 @@ def test_interrupted_release_releases_the_remaining_locks(
 
 
 def test_wait_applies_to_all_locks_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a wait of 5 s, the first acquisition takes 4 s, and the second takes more than is left."""
-    times = iter([100.0, 104.0, 107.0, 108.0])  # read at the start, then after each lock
+    """The wait is 5 s. The first acquisition takes 4 s, and the second 3 s, more than is left."""
+    times = iter([100.0, 104.0, 107.0, 108.0])  # the clock is read at the start and after each lock
     monkeypatch.setattr(multi_lock, "now", lambda: next(times))
     locks: Any = ["a", "b", "c"]
     locks_with_time_left: list[Any] = list(multi_lock.iterate_with_time_left(locks, 5.0))

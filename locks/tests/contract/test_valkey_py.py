@@ -1,4 +1,4 @@
-"""Locks with the clients of valkey-py: of every kind, in compat, and without redis-py."""
+"""Tests of the locks with clients of valkey-py instead of redis-py."""
 
 import shutil
 import sys
@@ -23,7 +23,7 @@ PACKAGE_FOLDER = Path(__file__).parents[2]
 
 @pytest.fixture(params=["threads", "asyncio", *CLUSTER_LOCK_KINDS])
 def factory(request: pytest.FixtureRequest, server: Server) -> Iterator[LockFactory]:
-    """A factory of locks that use a client of valkey-py. Its admin_client is one of redis-py."""
+    """A factory of each kind of lock, with a client of valkey-py. admin_client is of redis-py."""
     package = valkey.asyncio if "asyncio" in request.param else valkey
     admin_class: Any = redis.Redis
     client_class = package.Valkey
@@ -39,7 +39,10 @@ def factory(request: pytest.FixtureRequest, server: Server) -> Iterator[LockFact
 
 
 def test_valkey_py_client_is_accepted(factory: LockFactory) -> None:
-    """Its locks send forgotten scripts again, are renewed, and serve a waiter without wake-ups."""
+    """A lock with this client sends forgotten scripts again, is renewed, and serves a waiter.
+
+    The subscription that wakes the waiter is cut, so the waiter polls.
+    """
     lock = factory.make_lock("valkey", ttl=0.9)
     for node_admin in factory.list_node_admins():
         node_admin.script_flush()
@@ -55,7 +58,10 @@ def test_valkey_py_client_is_accepted(factory: LockFactory) -> None:
 
 
 def test_cause_of_a_backend_error_is_an_exception_of_valkey_py(own_server: Server) -> None:
-    """A user of valkey-py can recognize the cause without redis-py."""
+    """A program with valkey-py can recognize the cause of a LockBackendError.
+
+    The user of the client may run no command, so the acquisition is refused.
+    """
     own_server.make_client().execute_command(
         "ACL", "SETUSER", "restricted", "on", ">pw", "-@all", "+hello"
     )
@@ -73,7 +79,7 @@ def test_cause_of_a_backend_error_is_an_exception_of_valkey_py(own_server: Serve
 
 
 def test_compat_lock_raises_valkey_py_errors(server: Server) -> None:
-    """Code that used valkey-py's lock catches them."""
+    """A program that used valkey-py's Lock catches the exceptions of that class."""
     client = valkey.Valkey(port=server.port)
 
     def make_lock(**options: Any) -> Any:
@@ -109,6 +115,7 @@ def test_compat_lock_raises_valkey_py_errors(server: Server) -> None:
     client.close()
 
 
+#: Uses each kind of lock that works on a single server. Prints "done" if redis-py is missing.
 VALKEY_PROGRAM = """
 import asyncio
 import valkey, valkey.asyncio
@@ -131,7 +138,10 @@ except ImportError:
 
 
 def test_locks_work_without_redis_py(server: Server, tmp_path: Path) -> None:
-    """The program sees no site-packages (-S), but only valkey-py and a copy of this package."""
+    """The program can import only valkey-py and a copy of this package, named "alone".
+
+    The option -S hides the installed packages.
+    """
     ignored = shutil.ignore_patterns("__pycache__", "bench", "tests", "testing")
     shutil.copytree(PACKAGE_FOLDER, tmp_path / "alone", ignore=ignored)
     (tmp_path / "valkey").symlink_to(Path(valkey.__file__).parent)
