@@ -1,4 +1,4 @@
-"""A program that imports the locks before gevent patches, and uses them in greenlets."""
+"""A program that uses a lock in greenlets. It imports the locks before gevent patches Python."""
 
 import sys
 
@@ -13,22 +13,23 @@ import gevent  # noqa: E402
 
 
 def main(port: int) -> None:
-    """Let greenlets wait, renew and give up, and print "done" if they behave as threads do."""
+    """Use a lock in greenlets, which wait, renew and give up. Print "done" if all goes well."""
     client = redis.Redis(port=port)
     lock = RedisLock(client, "greenlets", ttl=0.6)
     served: list[int] = []
 
-    def take_turn(n: int) -> None:
+    def hold_and_record(number: int) -> None:
         with lock.hold(wait=30) as lease:
-            served.append(n)
+            served.append(number)
             gevent.sleep(0.002)
             lease.check()
 
     with lock.hold(wait=5) as lease:
         greenlets = []
-        for n in range(20):
-            greenlets.append(gevent.spawn(take_turn, n))
-            while len(lock.inspect().waiters) <= n:
+        for number in range(20):
+            greenlets.append(gevent.spawn(hold_and_record, number))
+            # Wait until this greenlet is in the queue.
+            while len(lock.inspect().waiters) <= number:
                 gevent.sleep(0.001)
         first_deadline = lease.deadline
         # Wait for a renewal. The renewing thread must not block gevent's hub.

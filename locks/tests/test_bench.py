@@ -1,4 +1,4 @@
-"""The benchmark's drain serves real contenders and reports a planted violation."""
+"""Tests of the benchmark bench/drain.py, which measures how fast a queue of waiters is served."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -15,7 +15,10 @@ bench = pytest.importorskip(f"{LOCKS_PACKAGE}.bench.drain", exc_type=ImportError
 def test_drain_serves_every_waiter_once_and_measures_it(
     server: Server, client: redis.Redis
 ) -> None:
-    """Eight waiters are queued. "floor" is the benchmark's lower bound, not a real lock."""
+    """Eight waiters hold the lock in turn, for 2 ms each, with each of these locks.
+
+    "floor" is not a real lock, but a lower bound for the commands and times of a lock.
+    """
     with ProcessPoolExecutor(bench.PROCESS_COUNT, multiprocessing.get_context("spawn")) as pool:
         for lock in ("floor", "RedisLock", "python-redis-lock", "AsyncRedisLock"):
             figures = bench.measure_drain(
@@ -27,5 +30,6 @@ def test_drain_serves_every_waiter_once_and_measures_it(
 
 
 def test_overlapping_holds_are_reported() -> None:
+    """The second holder acquires the lock before the first one releases it."""
     with pytest.raises(bench.Violation, match=r"acquired at 1.9 s, before the release at 2.0 s"):
         bench.summarize_spans([(1.0, 2.0), (1.9, 3.0)], opened_at=0.5)

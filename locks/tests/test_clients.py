@@ -1,4 +1,4 @@
-"""Clients that share connections, the options of a client, and the rights of its user."""
+"""Tests of the connections that clients share, and of the rights that the README documents."""
 
 import re
 import signal
@@ -20,7 +20,7 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
 def test_users_do_not_share_connections(own_server: Server) -> None:
-    """The commands of a user with few rights are not sent over the connections of the admin."""
+    """A user with few rights and an admin use locks in one process, on connections of their own."""
     admin = own_server.make_client()
     run: Any = admin.execute_command
     run("ACL", "SETUSER", "limited", "on", ">pw", "+@all", "~lock:{allowed}*", "&*")
@@ -33,7 +33,7 @@ def test_users_do_not_share_connections(own_server: Server) -> None:
 
 
 def test_verifying_client_shares_no_unverified_connection(server: Server) -> None:
-    """One client accepts any certificate of the server, the other requires a valid one."""
+    """A client that requires a valid TLS certificate uses no connection of one that does not."""
     lax_client = server.make_client(ssl=True, ssl_cert_reqs="none")
     strict_client = server.make_client(ssl=True, ssl_cert_reqs="required")
     lax_lock = RedisLock(lax_client, "x", ttl=1)
@@ -42,12 +42,12 @@ def test_verifying_client_shares_no_unverified_connection(server: Server) -> Non
 
 
 def test_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None:
-    """Waiters of two locks are woken over the same channel."""
+    """The waiters of two locks with the same client are woken on the same channel."""
     first_lock, second_lock = (RedisLock(client, name, ttl=10) for name in ("first", "second"))
-    earlier_channels = set(client.pubsub_channels("lock:wake:*"))  # of other tests' clients
+    channels_before = set(client.pubsub_channels("lock:wake:*"))  # of other tests' clients
     with hold_lock(first_lock), hold_lock(second_lock):
         waiters = [start_waiter(first_lock), start_waiter(second_lock)]
-        assert len(set(client.pubsub_channels("lock:wake:*")) - earlier_channels) == 1
+        assert len(set(client.pubsub_channels("lock:wake:*")) - channels_before) == 1
     for waiter in waiters:
         waiter.result(5).release()
 
@@ -55,7 +55,10 @@ def test_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None
 def test_lock_connections_have_a_timeout_if_the_client_has_none(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even a wait without a limit ends with an error at a silent server."""
+    """A client without a socket_timeout has a lock that waits without a limit.
+
+    If the server is silent, the acquisition fails after the default timeout of the locks.
+    """
     monkeypatch.setattr(connection, "DEFAULT_TIMEOUT_SECONDS", 0.3)
     lock = RedisLock(own_server.make_client(socket_timeout=None), "x", ttl=1)
     lock.acquire(1).release()
@@ -68,14 +71,17 @@ def test_lock_connections_have_a_timeout_if_the_client_has_none(
 
 
 def read_acl_rules() -> list[str]:
-    """Return the rules in the README for the user of the locks."""
+    """Return the ACL rules in the README for the Redis user of the locks."""
     match = re.search(r"`user locks on >PASSWORD (.*?)`", README)
     assert match is not None
     return match[1].split()
 
 
 def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
-    """Another test shows that no command is missing."""
+    """Each allowed command is called by a script or sent by a lock.
+
+    The next test shows that no command is missing.
+    """
     script_commands = set()
     for file in protocol.LUA_FOLDER.glob("*.lua"):
         script_commands |= set(re.findall(r"redis\.call\('(\w+)'", file.read_text()))
@@ -87,9 +93,14 @@ def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
     assert allowed_commands == script_commands | sent_commands
 
 
+def count_pings(client: redis.Redis) -> int:
+    """Return how often the server has received PING."""
+    return int(client.info("commandstats")["cmdstat_ping"]["calls"])
+
+
 @pytest.mark.usefixtures("_frequent_probes")
 def test_acl_line_of_the_readme_is_sufficient(own_server: Server) -> None:
-    """The rules allow waiting, probes, hand-overs, renewals, and scripts that are sent again."""
+    """A user with these rules only can wait, probe a subscription, renew, and send the scripts."""
     admin: Any = own_server.make_client()
     admin.execute_command("ACL", "SETUSER", "locks", "reset", "on", ">pw", *read_acl_rules())
     client = own_server.make_client(username="locks", password="pw")
@@ -97,14 +108,16 @@ def test_acl_line_of_the_readme_is_sufficient(own_server: Server) -> None:
     with hold_lock(lock):
         waiters = [run_in_thread(lambda: lock.acquire(10).release()) for _ in range(3)]
         wait_until_queued(lock, 3)
-        pings = admin.info("commandstats")["cmdstat_ping"]["calls"]
-        eventually(lambda: admin.info("commandstats")["cmdstat_ping"]["calls"] > pings)
-        # As if the holder and the first waiter belonged to a paused process, whose channel has no
-        # subscriber. The scripts then remove them from the queue. See KEYS[3] in hand_over.lua.
+        # Wait until the subscription of the waiters has been probed.
+        pings_before = count_pings(admin)
+        eventually(lambda: count_pings(admin) > pings_before)
+        # Make the scripts run the commands with which they skip the waiters of a paused process:
+        # set the channel of the holder and of the first waiter to one without a subscriber. The
+        # formats of these fields are those of KEYS[3] in hand_over.lua.
         first_token = lock.inspect().waiters[0]
-        silent_waiter = "lock:wake:nowhere 600 -1 0"
         admin.hset(
-            "lock:{acl}:waiting", mapping={first_token: silent_waiter, "*": "lock:wake:nowhere -1"}
+            "lock:{acl}:waiting",
+            mapping={first_token: "lock:wake:nowhere 600 -1 0", "*": "lock:wake:nowhere -1"},
         )
         admin.script_flush()
         admin.delete("lock:{acl}")
@@ -119,7 +132,7 @@ def test_acl_line_of_the_readme_is_sufficient(own_server: Server) -> None:
     with one_file_lock.hold(wait=1) as one_file_lease:
         admin.script_flush()
     assert one_file_lease.outcome == "released"
-    # redis-py introduces itself with CLIENT commands, and accepts their refusal.
+    # No command was refused. (redis-py sends its name by CLIENT SETINFO, and ignores a refusal.)
     assert [entry for entry in admin.acl_log() if "client" not in str(entry["object"])] == []
     with pytest.raises(redis.exceptions.NoPermissionError):
         client.get("anything else")

@@ -1,4 +1,4 @@
-"""The lock works in a process that gevent patches, even after the import of the locks."""
+"""Tests that a lock works with gevent, even if the locks were imported before gevent patches."""
 
 import sys
 
@@ -11,7 +11,7 @@ pytest.importorskip("gevent")
 
 
 def test_greenlets_work_when_gevent_patches_after_import(server: Server) -> None:
-    """The greenlets wait, renew and give up."""
+    """Run a program whose greenlets wait, renew and give up: gevent_program.py."""
     program = f"{LOCKS_PACKAGE}.tests.gevent_program"
     assert run_program(sys.executable, "-W", "ignore", "-m", program, server.port).endswith(
         "done\n"
@@ -19,7 +19,10 @@ def test_greenlets_work_when_gevent_patches_after_import(server: Server) -> None
 
 
 def test_new_lock_creates_no_threading_primitive() -> None:
-    """gevent could not patch a primitive that exists already."""
+    """The import of the locks and a new lock create no object of `threading`.
+
+    If such an object existed before gevent patches `threading`, gevent could not replace it.
+    """
     program = f"""
 import threading, redis
 client = redis.Redis()

@@ -1,4 +1,4 @@
-"""The examples of METRICS.md for Prometheus and OpenTelemetry export what they count."""
+"""Tests of the examples in METRICS.md, which export metrics to Prometheus and OpenTelemetry."""
 
 import json
 import re
@@ -10,10 +10,11 @@ import pytest
 from ..testing.server import Server
 from .waiting import LOCKS_PACKAGE, run_program
 
-PAGE = (Path(__file__).parents[1] / "METRICS.md").read_text()
+METRICS_PAGE = (Path(__file__).parents[1] / "METRICS.md").read_text()
 
-#: A wait that succeeds, a try that fails, a lost lease, and its release. `lost_is_missing()`, which
-#: the code before each example defines, returns whether the loss has not been exported yet.
+#: Uses the lock of an example: a wait that succeeds, a try that fails, a loss and a release. The
+#: function lost_is_missing() returns whether the loss has not been exported yet. It is defined in
+#: the code before each example.
 USAGE = """
 lock.ttl = 0.3
 with lock.hold(wait=5) as lease:
@@ -24,8 +25,9 @@ with lock.hold(wait=5) as lease:
         time.sleep(0.01)
 """
 
-#: By library: the module that the example needs, the code before the example, the code after it,
-#: which prints the counts, and the expected counts. Their keys are a metric's name and its labels.
+#: For each library: the module that its example needs, the code before the example, the code after
+#: it, which prints the counts as JSON, and the expected counts. The key of a count is the name of a
+#: metric and its labels.
 EXAMPLES = {
     "prometheus": (
         "prometheus_client",
@@ -85,9 +87,10 @@ print(json.dumps({
 
 @pytest.mark.parametrize("library", EXAMPLES)
 def test_metrics_example_counts_as_documented(server: Server, library: str) -> None:
+    """Run an example of the page, use its lock, and compare the counts that it exports."""
     required_module, code_before, code_after, expected_counts = EXAMPLES[library]
     pytest.importorskip(required_module, reason=f"pip install {required_module}")
-    example = re.search(rf"```python {library}\n(.*?)```", PAGE, re.DOTALL)
+    example = re.search(rf"```python {library}\n(.*?)```", METRICS_PAGE, re.DOTALL)
     assert example is not None
     program = f"""
 import json, redis, time

@@ -1,4 +1,4 @@
-"""The installed package, and the folder of the locks copied under another name."""
+"""Tests of the package as users install it, or copy its folder under another name."""
 
 import inspect
 import re
@@ -23,7 +23,7 @@ from .waiting import LOCKS_PACKAGE, run_program
 PACKAGE_FOLDER = Path(__file__).parents[1]
 PROJECT_FILE = PACKAGE_FOLDER.parent / "pyproject.toml"
 
-#: A program whose last line is wrong, so that mypy reports it if it knows the types.
+#: A program with a wrong last line. mypy reports it only if the package contains its types.
 TYPED_PROGRAM = """
 from oversold_locks import Lease, RedisLock
 import redis
@@ -33,12 +33,12 @@ with RedisLock(redis.Redis(), "x", ttl=1).hold(wait=1) as lease:
 """
 
 
-#: The repository and the tag, in the environment variables of a GitHub workflow.
+#: The environment variables in which a GitHub workflow has the repository and the tag.
 RELEASE_ENVIRONMENT = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
 
 
 def check_and_read_metadata(wheel: Path) -> Message:
-    """Return the METADATA of the wheel. Check that it has no entry points."""
+    """Check that the wheel has no entry points, and return its METADATA."""
     with zipfile.ZipFile(wheel) as files:
         assert not [name for name in files.namelist() if name.endswith("entry_points.txt")]
         (name,) = [name for name in files.namelist() if name.endswith("/METADATA")]
@@ -46,7 +46,7 @@ def check_and_read_metadata(wheel: Path) -> Message:
 
 
 def repack_as_wheel(name: str, folder: Path) -> None:
-    """Make a wheel of an installed distribution, which pip can install without network access."""
+    """Make a wheel from an installed distribution, so that pip can install it without a network."""
     package = distribution(name)
     with zipfile.ZipFile(folder / f"{name}-{package.version}-py3-none-any.whl", "w") as wheel:
         for file in package.files or ():
@@ -58,7 +58,10 @@ def repack_as_wheel(name: str, folder: Path) -> None:
     not PROJECT_FILE.exists(), reason="a copied folder; its package is built elsewhere"
 )
 def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path: Path) -> None:
-    """The examples on the package's page on PyPI run, and the links of that page are absolute."""
+    """Build the wheel, install it in an empty environment, and check its page and its types.
+
+    The page on PyPI has absolute links, and its examples run with the installed package.
+    """
     pytest.importorskip("hatchling", reason="pip install hatchling, which builds the package")
     wheel_folder = tmp_path / "wheels"
     wheel_folder.mkdir()
@@ -101,7 +104,10 @@ def test_wheel_installs_only_the_locks_with_their_types(server: Server, tmp_path
 
 @pytest.mark.parametrize("name", ["anyname", "myapp.locks"])
 def test_copied_folder_works_with_redis_py_alone(server: Server, tmp_path: Path, name: str) -> None:
-    """The README's code runs with redis-py alone, and some tests with pytest and servers/ added."""
+    """The README's examples run with a copy of the folder and redis-py, without other packages.
+
+    Some tests in the copy run, too. They also need pytest and the package `servers`.
+    """
     folder = tmp_path.joinpath(*name.split("."))
     shutil.copytree(PACKAGE_FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__", "bench"))
     for parent in folder.relative_to(tmp_path).parents[:-1]:
@@ -126,12 +132,12 @@ def test_copied_folder_works_with_redis_py_alone(server: Server, tmp_path: Path,
 
 
 def make_readme_program(server: Server, name: str, readme: str | None = None) -> str:
-    """Return the examples of README.md and two other pages as one program.
+    """Return a program that consists of the examples in README.md and two other pages.
 
     Args:
         server: The server that the program uses.
         name: The package from which the program imports.
-        readme: The text to use instead of that of README.md.
+        readme: A text in place of README.md. None: README.md.
     """
     pages = ("ASYNCIO.md", "FROM_REDIS_PY.md")
     text = readme or (PACKAGE_FOLDER / "README.md").read_text()
@@ -143,8 +149,8 @@ def make_readme_program(server: Server, name: str, readme: str | None = None) ->
     return program.replace("from locks", f"from {name}")
 
 
-def test_every_pitfall_names_its_test() -> None:
-    """Each row of the table in tests/README.md names tests that exist, or the shop."""
+def test_every_pitfall_has_a_test() -> None:
+    """Each row of the table of pitfalls in tests/README.md lists tests that exist, or "shop"."""
     rows = re.findall(
         r"^\| (\d+) \|.*\| (.*) \|$", (PACKAGE_FOLDER / "tests/README.md").read_text(), re.M
     )
@@ -159,12 +165,14 @@ def test_every_pitfall_names_its_test() -> None:
 
 
 def test_locks_import_only_redis_py_or_valkey_py() -> None:
+    """The package imports no other library, besides the standard library."""
     for file in [*PACKAGE_FOLDER.glob("*.py"), *PACKAGE_FOLDER.glob("aio/*.py")]:
         imported_modules = re.findall(r"^\s*(?:from|import) (\w+)", file.read_text(), re.M)
         assert set(imported_modules) <= sys.stdlib_module_names | {"redis", "valkey"}, file
 
 
 def test_public_type_hints_can_be_resolved() -> None:
+    """Each annotation of a public method refers to a name that exists at run time."""
     package = import_module(LOCKS_PACKAGE)
     for public_class in (getattr(package, class_name) for class_name in package.__all__):
         for name, function in inspect.getmembers(public_class, inspect.isfunction):
@@ -173,9 +181,10 @@ def test_public_type_hints_can_be_resolved() -> None:
 
 
 def test_lock_with_callbacks_has_loaded_its_hooks() -> None:
-    """The hooks are not imported only at a loss.
+    """A lock that has callbacks imports the module `hooks` when it is made, not at a loss.
 
-    In a child that was forked while another thread imported, that import would never end.
+    A loss may be noticed in a forked child. If another thread of the parent was importing a module
+    at the fork, an import in the child never ends.
     """
     program = f"""
 import sys, redis

@@ -1,4 +1,4 @@
-"""Signal handlers that raise, as that of Ctrl-C does, at any moment."""
+"""Tests of signal handlers that raise an exception at any moment, as for Ctrl-C."""
 
 import asyncio
 import sys
@@ -20,8 +20,8 @@ from ..sans_io.protocol import Arg, pack_command
 from ..testing.server import Server
 from .waiting import LOCKS_PACKAGE, hold_lock, run_in_thread, run_program
 
-#: Uses locks for {seconds}, interrupted again and again. Prints the number of interrupts and the
-#: number of mailboxes that are left.
+#: Uses locks for {seconds}. A signal handler interrupts each use with an exception. Prints the
+#: number of the interrupts and the number of mailboxes that are left.
 INTERRUPT_PROGRAM = """
 import signal, sys, time
 import redis
@@ -36,8 +36,9 @@ def interrupt(*_):
 def contend(lock):
     # In a function, because Python 3.13 does not catch an exception that a handler raises in a
     # loop's condition at module level.
-    armed = time.monotonic()
-    while time.monotonic() < armed + 0.1:  # a destructor may have swallowed the exception
+    # Stop after 0.1 s, because the exception is lost if it is raised in a destructor.
+    started = time.monotonic()
+    while time.monotonic() < started + 0.1:
         try:
             with lock.hold(wait=0.05):
                 pass
@@ -68,9 +69,9 @@ print(interrupts, len(lock._wakeups.waiters.mailboxes))
 def test_hiredis_packs_no_command_of_a_lock(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The locks pack their commands themselves.
+    """The locks encode their commands without hiredis.
 
-    hiredis 3.5 crashes the interpreter when a signal handler raises while it packs an int.
+    hiredis 3.5 crashes the interpreter if a signal handler raises while hiredis encodes an int.
     """
     hiredis = pytest.importorskip("hiredis")
     commands: list[str] = []
@@ -86,20 +87,23 @@ def test_hiredis_packs_no_command_of_a_lock(
     with hold_lock(lock) as lease:
         assert lock.try_acquire() is None
         assert not lease.lost_event.wait(0.3)
-    # The client of this test sent SCRIPT FLUSH, so hiredis packs the commands of redis-py.
+    # hiredis encodes the commands of redis-py, such as the SCRIPT FLUSH above.
     assert [command for command in commands if "SCRIPT" in command]
     assert not [command for command in commands if "EVAL" in command]
 
 
 def test_packed_command_matches_redis_py(client: redis.Redis) -> None:
-    """The command has parts of every type: ASCII and not, empty, and a line break."""
+    """The parts have all types: strings, bytes and integers, also empty or not ASCII."""
     parts: list[Arg] = ["EVALSHA", "f" * 40, 2, b"lock:{\xc3\xa4}", "ä b", -1, b"", b"\r\n"]
     connection = client.connection_pool.make_connection()
     assert pack_command(*parts) == b"".join(connection.pack_command(*parts))
 
 
-def test_many_interrupts_crash_nothing_and_leave_nothing(server: Server) -> None:
-    """A signal handler raises at many moments of acquire and release. No waiter stays behind."""
+def test_many_interrupts_leave_no_waiter(server: Server) -> None:
+    """A signal handler raises exceptions at many moments of acquisitions and releases.
+
+    The program does not crash, and no mailbox of a waiter is left.
+    """
     program = INTERRUPT_PROGRAM.format(locks=LOCKS_PACKAGE, port=server.port, seconds=3)
     last_line = run_program(sys.executable, "-c", program).splitlines()[-1]
     interrupts, mailboxes_left = map(int, last_line.split())
@@ -107,10 +111,10 @@ def test_many_interrupts_crash_nothing_and_leave_nothing(server: Server) -> None
     assert mailboxes_left == 0
 
 
-def test_interrupt_after_making_the_mailbox_leaves_none(
+def test_interrupted_waiter_leaves_no_mailbox(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A waiter has a mailbox for its wake-up. It is removed if the waiter is interrupted."""
+    """A waiter is interrupted just after its mailbox, which receives its wake-up, was made."""
     waiters_class = type(lock._wakeups.waiters)
     make_mailbox = waiters_class.join
 
@@ -129,7 +133,12 @@ class SoftTimeLimit(Exception):
 
 
 class InterruptedConnection(redis.Connection):
-    """A connection on which a signal arrives once, before a reply is read or a command is sent."""
+    """A connection on which a signal handler raises SoftTimeLimit once.
+
+    Attributes:
+        interrupts_reading: Whether it raises before the next reply is read.
+        interrupts_sending: Whether it raises before the next command is sent.
+    """
 
     interrupts_reading = False
     interrupts_sending = False
@@ -150,14 +159,17 @@ class InterruptedConnection(redis.Connection):
 def test_exception_of_a_signal_handler_reaches_the_caller(
     server: Server, client: redis.Redis
 ) -> None:
-    """It raises before a reply is read, or before a command is sent. No lock stays taken."""
+    """A signal handler raises before a reply is read, or before a command is sent.
+
+    The caller gets the exception, and the lock is free afterwards.
+    """
     pool = redis.ConnectionPool(connection_class=InterruptedConnection, port=server.port)
-    lock = RedisLock(redis.Redis.from_pool(pool), "limit", ttl=30)
+    lock = RedisLock(redis.Redis.from_pool(pool), "interrupted", ttl=30)
     lock.acquire(1).release()
     InterruptedConnection.interrupts_reading = True
     with pytest.raises(SoftTimeLimit):
         lock.acquire(1)
-    assert not RedisLock(client, "limit", ttl=1).locked()
+    assert not RedisLock(client, "interrupted", ttl=1).locked()
     lease = lock.acquire(1)
     InterruptedConnection.interrupts_reading = True
     with pytest.raises(SoftTimeLimit):
@@ -166,7 +178,7 @@ def test_exception_of_a_signal_handler_reaches_the_caller(
     assert not lock.locked()
     with pytest.raises(SoftTimeLimit), lock.hold(1):
         InterruptedConnection.interrupts_sending = True
-    with RedisLock(client, "limit", ttl=1).hold(5):
+    with RedisLock(client, "interrupted", ttl=1).hold(5):
         pass
 
 
@@ -174,9 +186,9 @@ def test_exception_of_a_signal_handler_reaches_the_caller(
 def test_interrupt_before_a_release_leaves_no_renewed_lease(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    """The interrupt comes at the end of the block, just before the release."""
+    """A signal handler raises at the end of the block, just before the release."""
     begin_release = Lease._begin_release
-    interrupts = [error()]
+    interrupts = [error()]  # raised once
 
     def interrupt_once(lease: Lease) -> None:
         if interrupts:
@@ -193,9 +205,11 @@ def test_interrupt_before_a_release_leaves_no_renewed_lease(
 def make_interrupted_method(
     method: Callable[..., None], *, calls_first: bool
 ) -> Callable[..., None]:
-    """Return a replacement of a method that raises KeyboardInterrupt once.
+    """Return a function that replaces a method, and raises KeyboardInterrupt at its first call.
 
-    It raises after its call of the method, or instead of that call.
+    Args:
+        method: The method.
+        calls_first: True: the first call calls the method before it raises. False: it only raises.
     """
     has_interrupted = False
 
@@ -211,10 +225,13 @@ def make_interrupted_method(
 
 
 @pytest.mark.parametrize(("method", "calls_first"), [("write", False), ("_on_reply", True)])
-def test_interrupted_loop_gives_no_command_the_reply_of_another(
+def test_each_command_gets_its_own_reply_after_ctrl_c(
     server: Server, monkeypatch: pytest.MonkeyPatch, method: str, calls_first: bool
 ) -> None:
-    """After Ctrl-C the loop runs on, as in a notebook. Each command still gets its own reply."""
+    """Ctrl-C interrupts an event loop while it sends a command, or when it has read a reply.
+
+    The loop then runs on, as in a notebook. No later command gets the reply to an earlier one.
+    """
     loop = asyncio.new_event_loop()
     errors: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: errors.append(context))
@@ -239,8 +256,11 @@ def test_interrupted_loop_gives_no_command_the_reply_of_another(
     assert errors == []
 
 
-def test_signal_handler_uses_a_lease_that_its_thread_is_using(lock: RedisLock) -> None:
-    """The mutexes are reentrant, so the handler does not wait for its own thread forever."""
+def test_signal_handler_can_use_a_lease_in_use(lock: RedisLock) -> None:
+    """A signal handler interrupts a thread that holds the lease's mutexes, and uses the lease.
+
+    The mutexes are reentrant, so the handler does not wait forever.
+    """
     lease = lock.acquire(1)
 
     def use_lease_in_handler() -> None:
@@ -253,17 +273,17 @@ def test_signal_handler_uses_a_lease_that_its_thread_is_using(lock: RedisLock) -
     run_in_thread(use_lease_in_handler).result(5)
 
 
-def mark_lost_in_handler(lease: Lease, number: int) -> bool:
-    """Mark a lease as lost. At one bytecode of mark_lost(), do it once more, as a handler may.
+def mark_lost_and_interrupt(lease: Lease, bytecodes_before: int) -> bool:
+    """Mark a lease as lost, and meanwhile mark it a second time, as a signal handler may.
 
     Args:
         lease: The lease.
-        number: The number of the bytecode, from 0.
+        bytecodes_before: The number of bytecodes of mark_lost() that run before the second call.
 
     Returns:
-        Whether mark_lost() has this many bytecodes.
+        Whether there was a second call. If not, mark_lost() runs fewer bytecodes than that.
     """
-    bytecodes_left = number
+    bytecodes_left = bytecodes_before
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal bytecodes_left
@@ -285,18 +305,22 @@ def mark_lost_in_handler(lease: Lease, number: int) -> bool:
     return bytecodes_left < 0
 
 
-def test_loss_that_a_signal_handler_notices_too_is_announced_once(
+def test_loss_noticed_twice_is_announced_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The handler runs at the first bytecode of mark_lost(), then at the second, and so on."""
+    """A signal handler interrupts mark_lost(), and calls it for the same lease.
+
+    It does so for one lease before the first bytecode of mark_lost(), for another lease before the
+    second bytecode, and so on.
+    """
     announced_leases: list[Lease] = []
     monkeypatch.setattr(Lease, "_announce_loss", lambda lease, _: announced_leases.append(lease))
     leases: list[Lease] = []
-    has_bytecode = True
-    while has_bytecode:
+    was_interrupted = True
+    while was_interrupted:
         lease = Lease(name="x", token="t", deadline=0.0, release=lambda _: Release.RELEASED)
         leases.append(lease)
-        number = len(leases) - 1
-        has_bytecode = run_in_thread(partial(mark_lost_in_handler, lease, number)).result(5)
-    assert len(leases) > 10
+        mark = partial(mark_lost_and_interrupt, lease, bytecodes_before=len(leases) - 1)
+        was_interrupted = run_in_thread(mark).result(5)
+    assert len(leases) > 10  # mark_lost() has more bytecodes than that
     assert announced_leases == leases

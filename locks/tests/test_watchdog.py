@@ -1,4 +1,4 @@
-"""The watchdog, which renews the leases in a single thread."""
+"""Tests of the watchdog, the thread that renews the leases."""
 
 import threading
 import time
@@ -15,36 +15,37 @@ from .waiting import StartWorker, hold_lock
 def test_renewal_during_the_release_loses_no_lease(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The renewal reaches the server after the release. Its reply tells that the lock is free."""
+    """A renewal reaches the server after the release. The lock is free, but that is no loss."""
     lock = RedisLock(client, "crossing", ttl=0.3)
     lease = lock.acquire(1)
-    release_event = threading.Event()
+    was_released = threading.Event()
     run_scripts = connection.run_scripts
 
     def release_and_renew(*args: object) -> list[object]:
-        if not release_event.is_set():
+        if not was_released.is_set():
             assert lease.release() is Release.RELEASED
-            release_event.set()
+            was_released.set()
         return run_scripts(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(watchdog, "run_scripts", release_and_renew)
-    assert release_event.wait(2)
-    with hold_lock(lock):  # for at least one round of the watchdog
+    assert was_released.wait(2)
+    with hold_lock(lock):  # until the watchdog has renewed leases once more
         assert not lease.lost_event.wait(0.2)
     assert lease.loss is None
     assert lock._watchdog.renewals == {}
 
 
 def test_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
-    """The watchdog's thread renews all of them."""
-    # The threads of earlier tests have ended.
+    """The thread of the watchdog renews all thousand leases."""
+    # Wait until the threads of earlier tests have ended.
     eventually(lambda: "locks.on_lost" not in [thread.name for thread in threading.enumerate()])
     threads_before = set(threading.enumerate())
     leases = [RedisLock(client, f"one of many {n}", ttl=3).acquire(1) for n in range(1000)]
-    assert not leases[-1].lost_event.wait(1.5)  # all have been renewed once
+    assert not leases[-1].lost_event.wait(1.5)  # half of the ttl
     new_threads = set(threading.enumerate()) - threads_before
     assert [thread.name for thread in new_threads] == ["locks.watchdog"]
-    assert all(lease.remaining() > 1.6 for lease in leases)  # at most 1.5 if not renewed
+    # A lease that was not renewed would have at most 1.5 s left.
+    assert all(lease.remaining() > 1.6 for lease in leases)
     for lease in leases:
         assert lease.release() is Release.RELEASED
 
@@ -52,11 +53,11 @@ def test_thousand_leases_cost_one_thread(client: redis.Redis) -> None:
 def test_forked_child_renews_only_its_own_leases(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
-    """A child cannot use its parent's lease, but a lease that it acquires itself."""
+    """A forked child cannot use its parent's lease, but can acquire and renew its own lease."""
     parent = start_worker()
     lease = parent.run("acquire", name="parent's", ttl=1.5, wait=1)
-    answer = parent.run("use_lease_in_child", name="child's")
-    assert answer == {
+    report = parent.run("use_lease_in_child", name="child's")
+    assert report == {
         "check": "LockNotHeld",
         "release": "LockNotHeld",
         "connection differs": True,
@@ -71,20 +72,20 @@ def test_forked_child_renews_only_its_own_leases(
 def test_unexpected_error_does_not_end_the_watchdog(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The lease is renewed although the first round of renewals raised an error."""
-    failure = threading.Event()
+    """The first attempt to renew raises an unexpected exception. The lease is still renewed."""
+    has_failed = threading.Event()
     renew_due = Watchdog._renew_due
 
     def fail_once(watchdog: Watchdog) -> None:
-        if not failure.is_set():
-            failure.set()
+        if not has_failed.is_set():
+            has_failed.set()
             raise ZeroDivisionError
         renew_due(watchdog)
 
     monkeypatch.setattr(Watchdog, "_renew_due", fail_once)
     lock = RedisLock(client, "survived", ttl=0.3)
     with hold_lock(lock) as lease:
-        assert failure.wait(2)
+        assert has_failed.wait(2)
         assert not lease.lost_event.wait(0.6)
         lease.check()
     assert "tries again" in caplog.text
@@ -106,12 +107,12 @@ def test_short_holds_do_not_wake_the_watchdog(
     for _ in range(500):
         with lock.hold(wait=1):
             pass
-    # Acquisitions wake the watchdog until its thread runs for the first time.
+    # The first acquisitions wake the watchdog, until its thread has begun to run.
     assert wake_up_count < 50
 
 
 def test_extended_lease_notices_its_loss_in_time(client: redis.Redis) -> None:
-    """A renewal notices the loss long before the deadline that the extension set."""
+    """A lease is extended to 15 s, and the lock is released by force. The next renewal notices."""
     renewal = threading.Event()
 
     class RenewalMetrics(Metrics):
@@ -126,4 +127,4 @@ def test_extended_lease_notices_its_loss_in_time(client: redis.Redis) -> None:
         assert lock.force_release()
         released_at = time.monotonic()
         assert lease.lost_event.wait(5)
-        assert time.monotonic() - released_at < 0.6
+        assert time.monotonic() - released_at < 0.6  # the next renewal comes within the ttl

@@ -1,9 +1,9 @@
-"""The commands between lock and server: lost replies, broken connections, client options.
+"""Tests of the commands of a lock: lost replies, broken connections, options of the client.
 
-A far lock reaches the server through a proxy, a near lock directly.
+A 'proxied' lock reaches the server through a proxy, a 'direct' lock without it.
 """
 
-import threading
+import time
 from typing import Any
 
 import pytest
@@ -19,9 +19,9 @@ from .waiting import hold_lock, run_in_thread, start_waiter
 
 
 def test_retry_after_a_lost_reply_has_the_same_fence(lock: RedisLock) -> None:
-    """The retry belongs to the same acquisition, so it has the same token.
+    """An acquisition sends its command twice, as after a lost reply, with the same token.
 
-    STAY tells the server that the caller need not be queued.
+    (STAY is an argument of acquire.lua: do not put the caller into the queue.)
     """
     acquisition = Acquisition(lock, lock._wakeups.waiters, None)
     first_reply, second_reply = (
@@ -35,11 +35,11 @@ def test_retry_after_a_lost_reply_has_the_same_fence(lock: RedisLock) -> None:
 def test_lost_reply_to_a_waiter_leaves_no_queue_entry(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    """The reply to the command that enqueues the waiter is lost."""
-    direct_lock = RedisLock(client, "waiter cut", ttl=10)
-    proxied_lock = RedisLock(server.make_client(port=proxy.port), "waiter cut", ttl=10)
+    """The reply to the command that puts the waiter into the queue is lost."""
+    direct_lock = RedisLock(client, "lost reply", ttl=10)
+    proxied_lock = RedisLock(server.make_client(port=proxy.port), "lost reply", ttl=10)
     with hold_lock(direct_lock):
-        # The waiter has subscribed, so the next reply is that to the command which enqueues it.
+        # Subscribe now. Then the first command of the acquisition puts the waiter into the queue.
         proxied_lock._wakeups.listen(now() + 5)
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError):
@@ -51,9 +51,12 @@ def test_lost_reply_to_a_waiter_leaves_no_queue_entry(
 def test_silent_subscription_is_replaced(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    """The connection of the subscription is open, but passes on nothing any more."""
-    direct_lock = RedisLock(client, "half open", ttl=30)
-    proxied_lock = RedisLock(server.make_client(port=proxy.port), "half open", ttl=30)
+    """The connection of the subscription stays open, but no message arrives any more.
+
+    The probe notices that. The waiter subscribes again, and is woken on its new channel.
+    """
+    direct_lock = RedisLock(client, "silent", ttl=30)
+    proxied_lock = RedisLock(server.make_client(port=proxy.port), "silent", ttl=30)
     with hold_lock(direct_lock) as lease:
         waiter = start_waiter(proxied_lock)
         old_channel = proxied_lock._wakeups.waiters.channel
@@ -64,11 +67,11 @@ def test_silent_subscription_is_replaced(
                 and proxied_lock._wakeups.waiters.channel != old_channel
             )
         )
-        # The waiter is queued with the new channel.
+        # Wait until the waiter's entry in the queue has the new channel.
         eventually(
             lambda: any(
-                proxied_lock._wakeups.waiters.channel in place
-                for place in client.hvals(proxied_lock.keys[2])
+                proxied_lock._wakeups.waiters.channel in entry
+                for entry in client.hvals(proxied_lock.keys[2])
             )
         )
         lease.release()
@@ -78,16 +81,17 @@ def test_silent_subscription_is_replaced(
 def test_broken_idle_connection_is_replaced_before_use(
     server: Server, proxy: LoopbackProxy
 ) -> None:
+    """The connection is cut while it is idle. The next command uses a new one, without an error."""
     lock = RedisLock(server.make_client(port=proxy.port), "idle", ttl=10)
     with hold_lock(lock):
         proxy.cut()
-        # Wait until the end of the connection has arrived.
+        # Wait until the client has received the end of the connection.
         eventually(lambda: _is_dead(lock._connections._idle[-1]))
         assert lock.locked()
 
 
 def test_refusal_of_a_replica_is_a_backend_error(own_server: Server) -> None:
-    """The server becomes a replica while a lock is held. It refuses all writes from then on."""
+    """The server becomes a replica while a lock is held, and refuses all writes from then on."""
     client = own_server.make_client()
     lock = RedisLock(client, "demoted", ttl=0.6)
     lease = lock.acquire(1)
@@ -112,7 +116,7 @@ def test_refusal_of_a_replica_is_a_backend_error(own_server: Server) -> None:
     ],
 )
 def test_lock_works_with_any_client_options(server: Server, options: dict[str, Any]) -> None:
-    """Some of these options change how replies are decoded, or which connection is used."""
+    """Some of these options change how commands are encoded or replies are decoded."""
     client = server.make_client(**options)
     lock = RedisLock(client, "蘋果 größe", ttl=10)
     with hold_lock(lock) as lease:
@@ -125,46 +129,47 @@ def test_lock_works_with_any_client_options(server: Server, options: dict[str, A
 
 @pytest.mark.parametrize("waiter_count", [5, 50])
 def test_contended_acquisition_takes_two_commands(own_server: Server, waiter_count: int) -> None:
-    """Each waiter sends one command to acquire the lock and one to release it."""
-    client = own_server.make_client()  # no earlier test still cleans up on it
+    """Each waiter sends one command to join the queue, and one command to release the lock."""
+    client = own_server.make_client()  # on the shared server earlier tests may still clean up
     lock = RedisLock(client, "counted", ttl=30)
     lock._wakeups.listen(now() + 5)  # a waiter without a subscription sends one more command
     with hold_lock(lock):
         client.config_resetstat()
-        turns = [run_in_thread(lambda: lock.acquire(30).release()) for _ in range(waiter_count)]
+        waiters = [run_in_thread(lambda: lock.acquire(30).release()) for _ in range(waiter_count)]
         eventually(lambda: client.zcard("lock:{counted}:places") == waiter_count)
-    for turn in turns:
-        turn.result(10)
+    for waiter in waiters:
+        waiter.result(10)
     calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
-    # An acquisition and a release for each waiter, and the release of the first lease. On a busy
-    # machine a waiter may be woken too late, and polls. If all waiters polled, it would be more.
+    # Two scripts for each waiter are expected, and the release of the first lease. On a busy
+    # machine a waiter may be woken too late, and polls.
     extra_polls = calls - (2 * waiter_count + 1)
     assert 0 <= extra_polls <= max(1, waiter_count // 10)
 
 
-def test_long_wait_costs_no_commands_while_the_queue_moves(own_server: Server) -> None:
-    """The wait is longer than the ttl."""
+def test_waiters_do_not_poll_while_others_are_served(own_server: Server) -> None:
+    """Twelve waiters hold the lock for 0.15 s each, so the last ones wait longer than a ttl."""
     client = own_server.make_client()
-    lock = RedisLock(client, "moving", ttl=1.0, renew=False)
+    lock = RedisLock(client, "served", ttl=1.0, renew=False)
     lock._wakeups.listen(now() + 5)  # a waiter without a subscription sends one more command
-    pause = threading.Event()
+    waiter_count = 12
 
-    def take_turn() -> None:
+    def hold_briefly() -> None:
         with lock.hold(wait=30):
-            pause.wait(0.15)
+            time.sleep(0.15)
 
     with hold_lock(lock):
         client.config_resetstat()
-        turns = [run_in_thread(take_turn) for _ in range(12)]
-        eventually(lambda: client.zcard("lock:{moving}:places") == 12)
-    for turn in turns:
-        turn.result(10)
-    # An acquisition and a release for each waiter, the release of the first lease, and some slack.
-    assert client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 2 * 12 + 1 + 3
+        waiters = [run_in_thread(hold_briefly) for _ in range(waiter_count)]
+        eventually(lambda: client.zcard("lock:{served}:places") == waiter_count)
+    for waiter in waiters:
+        waiter.result(10)
+    # Two scripts for each waiter, the release of the first lease, and a tolerance of 3 polls.
+    calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert calls <= 2 * waiter_count + 1 + 3
 
 
 def _is_dead(connection: Any) -> bool:
-    """Return whether the connection has received its end or unexpected data."""
+    """Return whether the server has closed the connection, or has sent unexpected bytes."""
     try:
         return bool(connection.can_read())
     except redis.ConnectionError:
