@@ -123,7 +123,7 @@ class HeldTarget:
             (folder / f"hold-{method}").write_text(parity)
 
     def wait_for_buyers(self, method: str, parity: int) -> int:
-        """Wait until four buyers have come to the line in a method at which buyers may be held.
+        """Wait until four buyers have come to the line at which a method may make them wait.
 
         Return the pid of their process.
 

@@ -111,7 +111,7 @@ class HistoryBuilder:
         """Record the release of the lock, which takes 0.5 ms.
 
         outcome  released, expired or unknown
-        origin  the node, pid and thread of the two events
+        origin   the node, pid and thread of the two events
         """
         self.record(ms, key, "release", "invoke", **origin)
         self.record(ms + 0.5, key, "released", outcome=outcome, **origin)

@@ -94,7 +94,7 @@ def remove_fences_of_orders(rush: RecordedRush) -> None:
 @violates("wrong_fence")
 def order_with_an_unknown_fence(rush: RecordedRush) -> None:
     """Give the order of buyer 3 a fence that no buyer got with the lock."""
-    rush.history.orders[3]["fence"] += 50
+    rush.history.orders[3]["fence"] += 50  # higher than every fence of the rush
 
 
 @violates("fence_fell", locks=STRATEGIES_WITH_FENCE)

@@ -1,6 +1,7 @@
 """A correct rush with all events that nodes and buyers record, to which tests add violations.
 
-A rush is a load of many buyers who buy the same product at once.
+In a rush many buyers buy the same product at once. In this one, a buyer is served in its own turn,
+so that the correct events and their times are known.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +30,9 @@ SERVING_THREADS: tuple[dict[str, Any], ...] = (
 
 @dataclass
 class RecordedRush:
-    """A rush in which buyers buy one after another, and all units are sold: its sale is exact.
+    """A rush in which buyers are served one after another, and all units are sold.
+
+    So its sale is exact. A test may then change events and orders.
 
     In each method `number` is the number of a buyer, from 0, and `kind` the field `f` of an event.
     The key of buyer N is `buyer-N`.

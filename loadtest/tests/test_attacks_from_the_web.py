@@ -39,7 +39,7 @@ CHROMIUM_OPTIONS = (
 )
 #: Where the attacker's page comes from. To a browser, another port of the same host is the same
 #: site. With DNS rebinding, the page was loaded from the attacker's server, and then the host name
-#: of that server was changed to resolve to 127.0.0.1. So a browser takes the page for the target's.
+#: of that server was changed to resolve to 127.0.0.1. So it seems to be the target's.
 ORIGINS = ("another site", "another port", "DNS rebinding")
 #: The ways in which a page can send a POST to another origin: a form that is URL-encoded, a form of
 #: text/plain, and fetch() in two modes.

@@ -198,8 +198,8 @@ def test_violation_of_a_sound_strategy_is_always_a_failure(violating_cell: Cell)
     assert chaos.find_violated_cells(rushes) == [violating_cell]
 
 
-#: The fences of two holds that begin a ttl apart differ by this. A fence is about the time of its
-#: grant, in microseconds.
+#: The fences of two holds that begin a ttl apart differ by this. A fence is approximately the
+#: time of its grant, in microseconds.
 TTL_IN_FENCES = round(TTL_SECONDS * 1e6)
 #: The fence of the second hold in a test, and of the first one if it has no other.
 SECOND_FENCE = 1
@@ -239,7 +239,7 @@ def test_two_holders_are_excused_only_if_the_first_lease_expired(
 
     If the lease of the first holder had expired, the machine was too slow, and the cell is
     `unknown` instead. It had expired if a ttl passed between the beginnings of the two holds. Their
-    start times or their fences show this: a fence is about the time of its grant.
+    start times or their fences show this: a fence is approximately the time of its grant.
 
     first_fields  fields of the first hold, which began at 0
     second_start  the start time of the second hold, in seconds

@@ -18,11 +18,12 @@ from loadtest.stack.client import Shop
 from servers.tests.polling import eventually
 
 TTL_SECONDS, MAX_HOLD_SECONDS = 1.0, 2.0
-# The next two are copies of values in shop/ops/postgres.py, a module that the load test may not
-# import: of an item of TIMEOUTS_MS, and of REPLY_TIMEOUT_SECONDS.
+# The load test may not import the shop. So the next two are copies of values in
+# shop/ops/postgres.py: the one in TIMEOUTS_MS for idle transactions, and REPLY_TIMEOUT_SECONDS.
+
 #: PostgreSQL ends an idle transaction after this time, and releases its row locks.
 IDLE_IN_TRANSACTION_SECONDS = 6.0
-#: A node waits so long for a reply of PostgreSQL.
+#: A node waits for a reply of PostgreSQL for at most this time.
 REPLY_TIMEOUT_SECONDS = 9.0
 #: How much longer than its bound a purchase may take on a slow machine with two cores.
 SLACK_SECONDS = 4.0
@@ -33,7 +34,7 @@ RENEWED_STRATEGIES = ("redis", "token-watchdog", "reentrant", "fence-at-write")
 LIMITED_HOLD_SETTINGS = {
     "SHOP_LOCK_TTL": str(TTL_SECONDS),
     "SHOP_LOCK_MAX_HOLD": str(MAX_HOLD_SECONDS),
-    "SHOP_LOCK_WAIT": "12",
+    "SHOP_LOCK_WAIT": "12",  # longer than the bounds of a test together with SLACK_SECONDS
 }
 
 

@@ -75,12 +75,12 @@ def assert_report_and_history_have_every_buyer(folder: Path, summary: dict[str, 
 
 
 def assert_oversold_without_a_lock_else_exact(run: dict[str, Any]) -> None:
-    """Assert that a run of `none` is greatly oversold, and that any other run is exact."""
+    """Assert that a run under `none`, without a lock, oversells by half, and others are exact."""
     assert run["as_expected"], run
     assert run["hold_ms"] == 0
     if run["lock"] == "none":
         assert run["verdict"] == "oversold"
-        assert run["orders"] >= 1.5 * STOCK, "half as many again should be sold on any machine"
+        assert run["orders"] >= 1.5 * STOCK, "at least 50 % too much should be sold"
         assert run["stock_left"] > 0
         assert run["violations"] == ["lost_update", "stale_write"]
         assert (run["never_arrived"], run["never_asked"], run["never_answered"]) == (0, 0, 0)

@@ -1,6 +1,6 @@
-"""The drain, which is the last phase of a fault: the remaining buyers buy. And other small tests.
+"""The drain, which is the last phase of a fault: the remaining buyers buy.
 
-The other tests are about calls that run in parallel, and about a node that a fault restarts.
+There are also tests of calls that run in parallel, and of a node that a fault restarts.
 """
 
 import itertools

@@ -163,7 +163,7 @@ def test_slow_rival_is_not_excused_if_its_lock_should_be_renewed(
 def test_pause_of_the_holder_breaks_token_but_not_redis(testbed: Testbed) -> None:
     """The victim is paused past the ttl of its lock, and a rival gets the lock meanwhile.
 
-    Under `token` both sell from the same stock. The story of its sale has these events in order.
+    Under `token` both sell from the same stock. The story of that sale has the events below.
     """
     cells_by_lock = make_fault(testbed, PauseFault, "token", "redis", "row-lock")
     assert {lock: cell["verdict"] for lock, cell in cells_by_lock.items()} == {
@@ -330,6 +330,7 @@ def test_duplicate_row_of_the_table_of_verdicts_is_refused() -> None:
 
 
 def test_command_faults_writes_a_summary_a_table_and_a_report(results: Path) -> None:
+    """The command makes a real fault, `clock`, under two strategies."""
     latest = results / "latest"
     locks = ["redis", "setnx-timestamp"]
     assert command.run(Console(quiet=True), faults=["clock"], locks=locks) == 0

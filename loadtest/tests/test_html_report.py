@@ -143,11 +143,13 @@ def test_shelf_shows_the_stock_after_each_commit_and_at_the_end() -> None:
 
 
 def test_run_without_events_has_no_timeline() -> None:
+    """The summary has the run, but the history of the buyers is empty."""
     run = make_judged_run(sequential_sale("x"), "zookeeper", "rush", attempts="x")
     assert make_report_data(make_summary(run), events=[])["runs"][0]["timeline"] is None
 
 
 def test_report_without_a_run_is_written(tmp_path: Path) -> None:
+    """The summary has no runs and the history no events."""
     page = write(tmp_path, make_summary(), [], title="every fault").read_text()
     assert '"runs":[]' in page
 
