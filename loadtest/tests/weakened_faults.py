@@ -250,7 +250,7 @@ WEAKENED_FAULTS = [
         "pause pause@acquired",
         "workers missing in the pid list",
         Testbed,
-        "pids",
+        "list_pids",
         list_master_pid_only,
     ),
     WeakenedFault("pause", "interrupted pause", PauseFault, "fire", interrupt_pause),
