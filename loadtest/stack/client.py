@@ -8,19 +8,22 @@ from typing import Any, NotRequired, TypedDict
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-#: How long to wait for the orders of a sale after its last answer.
+#: How long to wait, after the last answer of a sale, until its promised orders are written.
 SETTLE_TIMEOUT_SECONDS = 15.0
 
 
 class StrategyFacts(TypedDict):
     """The fields of GET /strategies that the load test reads; shop/sale/strategy.py describes them.
 
-    verdicts   the expected verdict by fault, if loadtest/expected.py does not have the verdicts of
-               this strategy, or the database is not PostgreSQL
+    The optional fields are not in GET /strategies; the load test adds them:
+
+    verdicts   fault -> expected verdict. Without this field, those of loadtest/expected.py hold. It
+               is needed for strategies that are not in that file, and for other databases than
+               PostgreSQL
     exists     False if the database lacks a feature that the strategy needs
-    missing    why the strategy is unavailable, such as a server that did not start
-    complaint  how GET /strategies differs from the expected facts; with a complaint no verdict
-               counts as expected
+    missing    why the strategy is unavailable, for example because a server did not start
+    complaint  how GET /strategies differs from loadtest/expected.py. A strategy with a complaint
+               never gets its expected verdict
     """
 
     name: str
@@ -41,7 +44,10 @@ class StrategyFacts(TypedDict):
 
 
 def explain_unavailability(strategy: StrategyFacts) -> str:
-    """Return why a strategy is unavailable: its `missing`, or that its server is not installed."""
+    """Return why a strategy is unavailable.
+
+    This is its field `missing`. Without this field, its server is not installed.
+    """
     not_installed = f"{strategy['needs']} is not set, and no such server is installed"
     return strategy.get("missing", not_installed)
 
@@ -72,8 +78,8 @@ class Shop:
     def buy(self, *, key: str, stop_at: str = "", **fields: Any) -> tuple[int, dict[str, Any]]:
         """Request one unit, and return the status and the body of the answer.
 
-        An answer with an error is returned, too. Its body is empty if it is not a JSON object: then
-        it comes from a proxy, for example, and not from the shop.
+        An answer with an error is returned, too. If its body is not a JSON object, an empty one is
+        returned: such an answer comes from a proxy, for example, and not from the shop.
 
         key      the Idempotency-Key
         stop_at  the point at which this purchase stops until it is resumed (SHOP_DEMO)
@@ -100,7 +106,7 @@ class Shop:
         if "strategies" not in answer:
             raise ShopUnreachable(
                 f"the server at {self.url} lists no strategies, so it is not this project's shop: "
-                "name another with --host"
+                "choose another with --host"
             )
         return list(answer["strategies"])
 
@@ -117,10 +123,11 @@ class Shop:
     def wait_for_settled_sale(
         self, number: int, *, seconds: float = SETTLE_TIMEOUT_SECONDS
     ) -> dict[str, Any]:
-        """Wait until every promise of a sale has its order, and return the sale's report.
+        """Wait until all promised orders of a sale are written, and return the sale's report.
 
-        After `seconds` the report is returned as it is: its field `unsettled` is the number of
-        promises without an order, or None if the shop does not know that number.
+        A promised order is accepted in Redis and not yet written to the database. If some are left
+        after `seconds`, the report's field `unsettled` is their number. The field is None if the
+        shop does not know the number.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -166,7 +173,7 @@ class Shop:
             if status < 400:
                 return _parse_object(answer_body)
         except (ShopUnreachable, ValueError) as error:
-            advice = "start one with make serve, or name another with --host"
+            advice = "start one with make serve, or choose another with --host"
             if self.name:
                 advice = f"the log of node {self.name} may say why"
             raise ShopUnreachable(f"no shop answers at {self.url} ({error}): {advice}") from error

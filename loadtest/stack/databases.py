@@ -35,8 +35,8 @@ class Database:
 
 
 POSTGRES = "postgres"
-#: The databases by the names that --database accepts. A name with an @ differs from the shop's own
-#: settings by the mode after the @.
+#: The values of --database. The mode after an @ replaces a default of the shop, such as its
+#: isolation level.
 DATABASES = {
     POSTGRES: Database(server="PostgreSQL", vendor="postgresql"),
     "sqlite": Database(server="SQLite", vendor="sqlite"),
@@ -69,7 +69,7 @@ DATABASES = {
         parameters={"isolation_level": "repeatable-read", "snapshot": "on"},
     ),
 }
-#: Parameters of a DATABASE_URL that distinguish these databases -> the shop's own values.
+#: Parameters of a DATABASE_URL that distinguish these databases -> the shop's defaults.
 DEFAULT_PARAMETERS = {
     "isolation_level": "read-committed",
     "snapshot": "",
@@ -95,11 +95,11 @@ def vendor_of(url: str) -> str:
 def choose_database(name: str, url: str) -> str:
     """Return the key in DATABASES of the run's database.
 
-    name  the value of --database: a key of DATABASES. With the default, POSTGRES, a given `url`
-          decides
-    url   DATABASE_URL, or empty
+    name  the value of --database: a key of DATABASES. If it is the default POSTGRES, the database
+          of `url` is chosen
+    url   DATABASE_URL; empty if it is not set
 
-    Raises StackError, with what to do, if the option contradicts the URL.
+    Raises StackError if the option contradicts the URL. The message says what the user can do.
     """
     database = DATABASES[name]
     if not url:
@@ -113,22 +113,22 @@ def choose_database(name: str, url: str) -> str:
         return _find_database_key(url)
     if vendor_of(url) != database.vendor:
         raise StackError(
-            f"--database {name} is {database.title}, and DATABASE_URL names another database: "
+            f"--database {name} is {database.title}, and DATABASE_URL leads to another database: "
             "unset DATABASE_URL, or leave --database out"
         )
     return name
 
 
 def _find_database_key(url: str) -> str:
-    """Return the key in DATABASES of the database that a DATABASE_URL names.
+    """Return the key in DATABASES of the database to which a DATABASE_URL leads.
 
     Raises StackError if no entry of DATABASES has the parameters of the URL.
     """
     vendor = vendor_of(url)
     if vendor == "postgresql":
         return POSTGRES
-    # The entries of DATABASES differ in parameters such as the isolation level. A parameter with
-    # the shop's default value is the same as none.
+    # The entries of DATABASES differ in parameters such as the isolation level. Their parameters do
+    # not include those with the shop's default value.
     parameters = {
         name: text
         for name, text in parse_qsl(urlsplit(url).query)
@@ -150,7 +150,8 @@ def _find_database_key(url: str) -> str:
 def with_parameters(url: str, database: Database) -> str:
     """Return a DATABASE_URL with the parameters of `database`, such as the isolation level.
 
-    They replace all such parameters of the URL. Others, such as the path of a socket, stay.
+    These replace the parameters of the URL that distinguish databases. Other parameters of the URL,
+    such as the path of a socket, are kept.
     """
     address, _, query = url.partition("?")
     parameters = {name: text for name, text in parse_qsl(query) if name not in DEFAULT_PARAMETERS}

@@ -13,9 +13,10 @@ from servers import mariadb
 CONNECT_TIMEOUT_SECONDS = 5.0
 #: Connections besides those of the nodes' threads: for migrations, and for this check.
 SPARE_CONNECTIONS = 10
-#: Server -> the collation that keeps all idempotency keys apart.
+#: Server -> a collation that treats different idempotency keys as different.
 RECOMMENDED_COLLATIONS = {"MySQL": "utf8mb4_0900_bin", "MariaDB": "utf8mb4_nopad_bin"}
-#: Pairs of idempotency keys that a collation must keep apart.
+#: Pairs of idempotency keys that a collation must treat as different: they differ in capitals, in
+#: an accent, and in a space at the end.
 SIMILAR_KEYS = (("key", "KEY"), ("key", "k\u00e9y"), ("key", "key "))
 #: Number of a connection error -> its cause and its cure, a format string for parts of the URL.
 CONNECTION_ERRORS: Mapping[int, str] = {
@@ -34,7 +35,9 @@ KEY_COLLATIONS_QUERY = """
 
 
 def require_server(url: str, database_key: str, *, threads: int) -> None:
-    """Raise StackError, with what to do, unless a run can use the server of a DATABASE_URL.
+    """Raise StackError unless a run can use the server of a DATABASE_URL.
+
+    The message says what the user can do.
 
     database_key  the key in DATABASES of the run's database
     threads       number of threads in all nodes together; each thread keeps a connection
@@ -55,7 +58,7 @@ def require_server(url: str, database_key: str, *, threads: int) -> None:
 def _connect(url: str, connections: int) -> Any:
     """Return a connection to the server of a DATABASE_URL.
 
-    Raises StackError, with what to do, if the connection fails.
+    Raises StackError if the connection fails. The message says what the user can do.
 
     connections  the number of connections that the run may need, for the message
     """
@@ -108,9 +111,9 @@ def require_expected_server(version: str, database_key: str) -> None:
 
 
 def _require_collation(cursor: Any, schema: str, recommended_collation: str) -> None:
-    """Raise StackError unless the database distinguishes and stores all idempotency keys.
+    """Raise StackError unless the database can store and distinguish all idempotency keys.
 
-    Both depend on the collation of the existing tables, or of the database if it has no tables.
+    This depends on the collation of the existing tables, or of the database if it has no tables.
 
     schema  the name of the database
     """
@@ -135,11 +138,8 @@ def _require_collation(cursor: Any, schema: str, recommended_collation: str) -> 
 
 
 def _distinguishes_keys(cursor: Any, collation: str) -> bool:
-    """Return whether a collation can store all idempotency keys, and distinguishes SIMILAR_KEYS.
-
-    A character set other than utf8mb4 cannot store every key.
-    """
-    if not collation.startswith("utf8mb4_"):
+    """Return whether a collation can store all idempotency keys, and distinguishes SIMILAR_KEYS."""
+    if not collation.startswith("utf8mb4_"):  # other character sets cannot store every key
         return False
     comparison = f"SELECT CONVERT(%s USING utf8mb4) COLLATE {collation} = %s"
     return not any(_query_value(cursor, comparison, *pair) for pair in SIMILAR_KEYS)

@@ -1,4 +1,8 @@
-"""A node of the shop: an application server, and a consumer that writes its promised orders."""
+"""A node of the shop: an application server, and an order consumer.
+
+The consumer (`manage.py settle`) writes promised orders to the database: orders that the shop has
+accepted in Redis under some strategies.
+"""
 
 import os
 import signal
@@ -21,15 +25,15 @@ START_TIMEOUT_SECONDS = 30.0
 
 
 class StackError(RuntimeError):
-    """The run is not possible as requested. The message says what to do, or names a log."""
+    """The run is not possible as requested. The message says what to do, or which log to read."""
 
 
 def make_child_environment() -> dict[str, str]:
     """Return the environment for processes that this process starts in ROOT.
 
-    The user's own options for Locust (LOCUST_*) are left out, but not LOCUST_ALLOWED_HOSTS, which
-    belongs to this project. PYTHONSAFEPATH is left out, too: with it `python -m` would not find
-    this project's packages.
+    The user's environment may contain options for Locust (LOCUST_*), which are left out. Only
+    LOCUST_ALLOWED_HOSTS belongs to this project, and stays. PYTHONSAFEPATH is left out, too: with
+    it `python -m` would not find this project's packages.
     """
 
     def is_left_out(name: str) -> bool:
@@ -87,9 +91,9 @@ class ShopNode:
         self.environment = environment
         self.server = ServerProcess(f"node {name}", log)
         self.order_consumer = ServerProcess(f"consumer {name}", log)
-        self._starts_order_consumer = False  # whether start() starts the consumer, too
+        self._should_start_order_consumer = False  # whether start() starts the order consumer, too
 
-    def command(self) -> list[str]:
+    def make_command(self) -> list[str]:
         """Return the command that starts gunicorn, the node's server."""
         command = [sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf"]
         return command + ["--bind", f"127.0.0.1:{self.port}"]
@@ -99,19 +103,19 @@ class ShopNode:
 
         The order consumer is started, too, if start_order_consumer() was called before.
         """
-        pid = self.server.start(self.command(), folder=ROOT, environment=self.environment)
+        pid = self.server.start(self.make_command(), folder=ROOT, environment=self.environment)
         embedded.kill_at_exit(pid)
-        if self._starts_order_consumer:
+        if self._should_start_order_consumer:
             self._start_order_consumer_process()
 
     def start_order_consumer(self) -> None:
-        """Start a consumer (`manage.py settle`) for this node, unless one runs."""
-        self._starts_order_consumer = True
+        """Start an order consumer (`manage.py settle`) for this node, unless one runs."""
+        self._should_start_order_consumer = True
         if self.order_consumer.process is None:
             self._start_order_consumer_process()
 
     def kill_order_consumer(self) -> None:
-        """Kill the consumer with SIGKILL. start_order_consumer() starts it again.
+        """Kill the order consumer with SIGKILL. start_order_consumer() starts it again.
 
         Until then the consumers of other nodes write the orders that were promised at this node.
         """

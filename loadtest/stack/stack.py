@@ -52,16 +52,17 @@ TEMPLATE_PREFIX = "oversold_template_"
 #: Arguments of manage.py that make the shop's tables.
 MIGRATE_ARGUMENTS = ("migrate", "--no-input", "--verbosity", "0")
 NODE_NAMES = "ABCDEFGH"
-#: Threads of each process that serve the page and the reports while buyers wait in the others.
+#: Additional threads of each process. They serve the page and the reports while buyers occupy all
+#: other threads.
 SPARE_THREADS = 8
 #: Gunicorn's worker kinds for a node, the default first (shop/gunicorn_conf.py).
 SERVERS = ("gthread", "asgi")
 #: Number of Redlock's independent servers.
 REDLOCK_SERVERS = 5
-#: The strategies that need the servers that `extras` starts.
+#: The strategies that need the extra servers of a stack (Stack.extras).
 STRATEGIES_WITH_EXTRAS = frozenset({"redlock", "zookeeper"})
-#: The pause of redis-in-transaction between release and commit, in milliseconds. Without the pause
-#: the strategy's flaw would show only by luck.
+#: Pauses of purchases: `point=milliseconds`. The strategy redis-in-transaction pauses between its
+#: release and its commit. Without this pause it would oversell only by luck.
 DEMO_PAUSES = "unlocked_before_commit=10"
 
 
@@ -85,17 +86,17 @@ class Stack:
     extras     also start five servers for Redlock, and ZooKeeper if installed
     record     each node records its purchases in a file of the folder `records`
     server     gunicorn's worker kind, one of SERVERS
-    database   a key of DATABASES; if it is POSTGRES, a DATABASE_URL decides
+    database   a key of DATABASES; the default POSTGRES is replaced by the database of DATABASE_URL
     variables  environment variables of the nodes, which override the usual ones
 
     `missing` maps a setting such as REDLOCK_URLS to the reason why its servers did not start. The
     strategies that need the setting are unavailable.
 
-    `watched_servers` are servers besides nodes, Valkeys and PostgreSQL whose end `run_while_alive`
-    reports.
+    `run_while_alive` reports the end of a node, of a Valkey, of PostgreSQL, and of each server in
+    `watched_servers`.
 
-    `events()` returns all recorded events, `read_new_events()` those since its last call, oldest
-    first. Both raise OSError.
+    `events()` returns all recorded events, oldest first. `read_new_events()` returns the events
+    since its last call. Both raise OSError.
     """
 
     node_count: int
@@ -145,10 +146,10 @@ class Stack:
         return Shop(self.nodes[node].url, token=self.token, name=self.nodes[node].name)
 
     def strategies(self, names: Iterable[str] = ()) -> list[StrategyFacts]:
-        """Return the facts about the strategies with these names, by default about all.
+        """Return the facts about the strategies with these names, by default about all strategies.
 
-        A strategy is unavailable if its servers did not start. It has a `complaint` if the shop's
-        listing differs from loadtest/expected.py.
+        A strategy is unavailable if its servers did not start. It has a `complaint` if the list of
+        GET /strategies differs from loadtest/expected.py.
 
         Raises ShopUnreachable if the shop does not answer. Without `names`, raises StackError if
         the shop lists a strategy that is not in loadtest/expected.py.
@@ -201,12 +202,13 @@ class Stack:
         """Stop all nodes and servers of this run, nodes first. Signals do not interrupt it."""
         with uninterrupted(self._print_running_nodes):
             self._stop_deadline = time.monotonic()
-            # After a failure the nodes get no time to end: their last answers do not matter.
+            # After a failure the answers to the last requests do not matter. So the nodes get no
+            # time to finish.
             if not self.why_ended():
                 self._stop_deadline += STOP_TIMEOUT_SECONDS
             self._print_running_nodes()
             for node in self.nodes:
-                node.terminate()  # lets all nodes end at the same time; stop() waits for each
+                node.terminate()  # SIGTERM for all nodes at once; stop() below waits for each
             for node in self.nodes:
                 node.stop(self._stop_deadline - time.monotonic())
             for valkey in self.valkeys:
@@ -220,7 +222,7 @@ class Stack:
             self._folder.cleanup()
 
     def _print_running_nodes(self) -> None:
-        """Tell the user which nodes still run. A closed output must not prevent stopping."""
+        """Tell the user which nodes still run. If the output is closed, do nothing."""
         running_nodes = [
             f"node {node.name}" for node in self.nodes if node.server.process is not None
         ]
@@ -289,11 +291,20 @@ class Stack:
         return {**environment, "SHOP_DEMO_NODE": NODE_NAMES[number], **self.variables}
 
     def start_order_consumers(self) -> None:
-        """Start a consumer of promised orders (`manage.py settle`) at the first node."""
+        """Start an order consumer (`manage.py settle`) at the first node.
+
+        It writes orders that were promised in Redis to the database.
+        """
         self.nodes[0].start_order_consumer()
 
     def start_order_consumers_for(self, lock: str) -> None:
-        """Start a consumer of promised orders if this strategy promises orders (`deferred`)."""
+        """Start an order consumer if this strategy needs one.
+
+        A `deferred` strategy answers `sold` when an order is promised in Redis. A consumer writes
+        the order to the database later.
+
+        lock  the name of the strategy
+        """
         if lock in TRAITS and TRAITS[lock].deferred:
             self.start_order_consumers()
 
@@ -313,7 +324,7 @@ class Stack:
         return leaked_keys
 
     def _prepare_database(self) -> str:
-        """Return the URL of the run's database: DATABASE_URL, or that of a new database.
+        """Return the URL of the run's database: DATABASE_URL, or the URL of a new database.
 
         Raises StackError if the run cannot use the server of DATABASE_URL.
         """
@@ -371,7 +382,8 @@ class Stack:
         template = f"{TEMPLATE_PREFIX}{_compute_migrations_digest()}"
         if not embedded.has_database(template):
             self.progress("migrating, once")
-            # Other runs copy the template, so it gets its name only when it has all tables.
+            # Other runs copy any database with the template's name. So the new template gets this
+            # name only when it has all tables.
             new_template = f"oversold_first_{secrets.token_hex(4)}"
             environment = {**make_child_environment(), **DEMO_SETTINGS, "DATABASE_URL_FILE": ""}
             environment["DATABASE_URL"] = embedded.create_database(new_template)
@@ -383,7 +395,8 @@ class Stack:
     def _start_valkey(self) -> str:
         """Start a Valkey and return its URL. Raises NotReady."""
         valkey = embedded.Valkey(Path(self._folder.name), log=self.log)
-        # It is listed before it starts: stop() must find it even if Ctrl-C interrupts the start.
+        # The Valkey is in the list before it starts, so that stop() stops it even if Ctrl-C
+        # interrupts its start.
         self.valkeys.append(valkey)
         try:
             embedded.kill_at_exit(valkey.start())
@@ -437,7 +450,7 @@ class Stack:
 def _compute_migrations_digest() -> str:
     """Return a digest of the shop's migrations and of Django's version.
 
-    It is part of the template database's name, so a template with other tables is not used.
+    The digest is part of the template database's name, so a template with other tables is not used.
     """
     digest = hashlib.sha256(metadata.version("django").encode())
     for file in sorted((ROOT / "shop" / "migrations").glob("*.py")):

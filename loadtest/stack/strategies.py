@@ -23,7 +23,7 @@ def describe_strategies(
 ) -> list[StrategyFacts]:
     """Return the facts of loadtest/expected.py about strategies, and whether they are available.
 
-    If the shop's listing differs from the facts about a strategy, they have a `complaint`.
+    If the entry of a strategy in GET /strategies differs from these facts, it has a `complaint`.
 
     names        names of strategies in loadtest/expected.py
     listing      the strategies of GET /strategies

@@ -1,4 +1,4 @@
-"""Work that is abandoned as soon as a server that it needs has ended."""
+"""A function that runs work in a thread, and abandons it as soon as a needed server has ended."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -12,27 +12,27 @@ from servers.waiting import wait_for
 T = TypeVar("T")
 #: Time between two checks of the servers.
 POLL_INTERVAL_SECONDS = 0.2
-#: How long to wait, after `work` has failed, for the end of a server, which may be the cause.
+#: After `work` has failed, wait this long for a server to end: its end may be the cause, and is
+#: noticed later than the failure.
 SERVER_END_WAIT_SECONDS = 1.0
 
 
 class WatchedServer(Protocol):
-    """A server that may end by itself."""
+    """A server whose unexpected end can be noticed."""
 
     def why_ended(self) -> str:
         """Return how the server ended by itself; empty while it runs or after stop()."""
 
 
 def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) -> T:
-    """Call `work` and return its result, but raise StackError as soon as a server ends.
+    """Call `work` in a thread and return its result, but raise StackError if a server ends.
 
-    `work` runs in a thread. If a server ends, this function does not wait for the thread, because
-    a request to that server may take a minute to fail.
+    If a server ends, this function does not wait for the thread, because a request to that server
+    may take a minute to fail. If `work` raises an exception while all servers run, the exception is
+    raised here.
 
-    An exception that `work` raises while all servers run is raised here.
-
-    work       makes the requests that need the servers; it must not start a process
-    why_ended  returns a message on a server that has ended by itself, empty while all run
+    work       sends the requests that need the servers; it must not start a process
+    why_ended  returns a message on a server that has ended by itself; empty while all servers run
     """
     outcome: Future[T] = Future()
 
@@ -47,8 +47,8 @@ def run_while_servers_live(work: Callable[[], T], why_ended: Callable[[], str]) 
         if message := why_ended():
             raise StackError(message)
     error = outcome.exception()
-    names_server = isinstance(error, EmbeddedError)  # this error already says which server ended
-    # The end of a server may have caused any other error, but is noticed only a moment later.
-    if error is not None and not names_server and wait_for(why_ended, SERVER_END_WAIT_SECONDS):
+    has_server_name = isinstance(error, EmbeddedError)  # its message has the name of the server
+    # Any other error may be the consequence of a server's end, which is noticed a moment later.
+    if error is not None and not has_server_name and wait_for(why_ended, SERVER_END_WAIT_SECONDS):
         raise StackError(why_ended()) from error
     return outcome.result()
