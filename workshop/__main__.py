@@ -10,9 +10,8 @@ from servers.embedded import EmbeddedError
 from servers.signals import ENDING_SIGNALS, end_on, uninterrupted
 from workshop import render
 from workshop.checker import Checker
-from workshop.commands import Commands
+from workshop.commands import NOT_DONE_EXIT_CODE, Commands
 from workshop.progress import DamagedProgress, Progress
-from workshop.refusal import UNDECIDED
 
 #: The log of the servers on which the checks run.
 LOG = ROOT / "var" / "workshop.log"
@@ -44,10 +43,10 @@ def main() -> int:
             return 130
         except DamagedProgress as error:
             console.print(str(error))
-            return UNDECIDED
+            return NOT_DONE_EXIT_CODE
         except (StackError, EmbeddedError, OSError) as error:
             console.print(f"{error}\nSee {os.path.relpath(LOG, ROOT)}, or run make doctor.")
-            return UNDECIDED
+            return NOT_DONE_EXIT_CODE
         finally:
             with uninterrupted():
                 checker.close()
@@ -56,7 +55,8 @@ def main() -> int:
 def _read_command_line() -> list[str]:
     """Return the command and its arguments. The list is empty for a session.
 
-    Options come last in the list, where `report` expects them. An unknown option ends the process.
+    The command `report` expects its options last, so they come last in the list. An unknown option
+    ends the process.
     """
     parser = argparse.ArgumentParser(prog="python -m workshop", description=__doc__)
     parser.add_argument("command", nargs="*", help="; ".join(render.HELP))

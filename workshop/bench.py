@@ -1,6 +1,7 @@
 """The servers of the workshop, with two nodes of the shop that sell with the participant's file.
 
-In the shop the file is a strategy with the name `mine`.
+The shop uses the file as a strategy, a way to guard the stock, with the name `mine`. In a rush many
+buyers buy at once.
 """
 
 import json
@@ -29,23 +30,24 @@ from workshop.refusal import Refusal, Undecided
 
 #: The name of the strategy that is read from the participant's file.
 MINE = "mine"
-#: The numbers of both nodes. In a rush both serve half of the buyers.
+#: The numbers of both nodes. In a rush each serves half of the buyers.
 NODES = (VICTIMS_NODE, RIVALS_NODE)
-#: Number of buyers in a rush, more than units, and few enough for a laptop.
+#: Number of buyers in a rush: more than RUSH_STOCK, and few enough for a laptop.
 RUSH_BUYERS = 40
 #: Number of units in a rush.
 RUSH_STOCK = 20
-#: A rush in which no buyer gets its final answer for this long is stuck. A server that does not
-#: answer for this long makes the check undecided.
+#: If no buyer gets its final answer for this long, a rush is stuck. If a server does not answer for
+#: this long, the check is undecided.
 SILENCE_TIMEOUT_SECONDS = 6.0
 #: A node that does not answer for this long is restarted.
 HUNG_NODE_TIMEOUT_SECONDS = 3.0
-#: A rush that takes longer is undecided, even if answers still come.
+#: If a rush takes longer, the check is undecided, even if buyers still get answers.
 RUSH_TIMEOUT_SECONDS = 60.0
 POLL_INTERVAL_SECONDS = 0.02
-#: The beginning of the shop's message after an unexpected error; shop.views has the whole message.
+#: The beginning of the shop's message for an unexpected error (shop/views.py).
 CRASH_MESSAGE_START = "the shop failed"
-#: Selects the nodes' connections by the application names that Testbed sets.
+#: The part of a query that selects the nodes' connections, by the application names that Testbed
+#: sets.
 FROM_NODE_CONNECTIONS = """
     FROM pg_stat_activity
     WHERE datname = current_database() AND application_name IN ('oversold-A', 'oversold-B')
@@ -58,7 +60,7 @@ POOL_SIZE = RUSH_BUYERS // len(NODES) + 4
 
 
 class Bench(Testbed):
-    """Servers and nodes on which faults are made. The strategy `mine` is the participant's file."""
+    """The servers and nodes of the workshop, whose strategy `mine` is the participant's file."""
 
     def __init__(self, file: Path, **options: Any) -> None:
         """Prepare a bench. As a context manager it starts and stops the servers.
@@ -84,10 +86,8 @@ class Bench(Testbed):
         """Empty Redis, and replace the nodes' connections to PostgreSQL.
 
         The code of the previous check may have left a session lock, a setting or a temporary table
-        on a connection, which would disturb the next check. If the old connections do not end, or
-        the new ones are not made in time, no error is raised.
-
-        Raises Undecided if a server or a node does not answer.
+        on a connection, which would disturb the next check. Raises Undecided if a server or a node
+        does not answer, but no error if a connection ends or begins too late.
         """
         try:
             with redis.Redis(port=self.main_redis.port) as client:
@@ -129,12 +129,14 @@ class Bench(Testbed):
         Return the check's refusal, or None, and the output of the participant's code. Raises
         Undecided if the check could not decide, failed or took too long.
 
-        check  `module.function` of workshop/checks, or `module` for its function `refusal`
+        check  the name of the check, `module.function` of workshop/checks
         """
-        ended = self._run_in_own_process(check)
-        if ended.exit_code is None:
+        ended_check = self._run_in_own_process(check)
+        if ended_check.exit_code is None:
             raise Undecided(f"{check} took more than {CHECK_TIMEOUT_SECONDS:g} s here")
-        return self._read_outcome(check, ended.exit_code, ended.stdout, ended.stderr)
+        return self._read_outcome(
+            check, ended_check.exit_code, ended_check.stdout, ended_check.stderr
+        )
 
     def _read_outcome(
         self, check: str, exit_code: int, stdout: str, stderr: str
@@ -170,16 +172,16 @@ class Bench(Testbed):
         assert self._check_server.stdout is not None
         try:
             print(check, file=self._check_server.stdin, flush=True)
-            answer = self._check_server.stdout.readline()
+            json_line = self._check_server.stdout.readline()
         except BrokenPipeError:
-            answer = ""
-        except BaseException:  # Ctrl-C: the next check must not get the answer to this one
+            json_line = ""
+        except BaseException:  # Ctrl-C: the next check must not read the line of this one
             self._stop_check_server()
             raise
-        if not answer:
+        if not json_line:
             self._stop_check_server()
             raise Undecided(f"the process of the check {check} has ended: see the log")
-        return EndedCheck(**json.loads(answer))
+        return EndedCheck(**json.loads(json_line))
 
     def _start_check_server(self) -> subprocess.Popen[str]:
         """Start the process that forks a process for each check."""
@@ -211,7 +213,7 @@ class Bench(Testbed):
         super().stop()
 
     def run_rush(self) -> tuple[Judgement, str]:
-        """Run a rush under `mine` and judge it.
+        """Let many buyers buy at once with the participant's code, and judge the sale.
 
         Return the judgement, and the first error message of the participant's code that a buyer
         got, or "". Raises Undecided if a node does not answer, or if the rush takes too long.
@@ -233,7 +235,7 @@ class Bench(Testbed):
                 buyer.start(self.shop(node))
             _wait_for_answers(buyers)
             for buyer in buyers:
-                buyer.give_up()  # without effect on a buyer that has its final answer
+                buyer.give_up()  # has no effect on a buyer that has its final answer
             stock_left = int(shop.sale(sale)["stock_left"])
             events = group_by_product(self.read_new_events()).get(product, [])
             judgement = Judgement(
@@ -260,7 +262,7 @@ class Bench(Testbed):
         return ""
 
     def restart_hung_nodes(self) -> None:
-        """Restart each node that does not answer: the participant's code may loop forever in it."""
+        """Restart each node that does not answer. The participant's code may loop forever in it."""
         for number in NODES:
             shop = self.shop(number)
             shop.timeout = HUNG_NODE_TIMEOUT_SECONDS
@@ -286,7 +288,7 @@ def _wait_for_answers(buyers: Sequence[FaultBuyer]) -> None:
         if now - started_at > RUSH_TIMEOUT_SECONDS:
             raise Undecided(f"a rush took more than {RUSH_TIMEOUT_SECONDS:g} s here")
         time.sleep(POLL_INTERVAL_SECONDS)
-        still_waiting = sum(not buyer.is_done.is_set() for buyer in buyers)
-        if still_waiting < waiting_count:
+        new_waiting_count = sum(not buyer.is_done.is_set() for buyer in buyers)
+        if new_waiting_count < waiting_count:
             last_answer_at = now
-        waiting_count = still_waiting
+        waiting_count = new_waiting_count

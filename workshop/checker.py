@@ -24,7 +24,8 @@ from workshop.refusal import COPY_NAME, UNDECIDED, CheckResult, Refusal, Undecid
 
 #: The name of the check of lesson 12, which causes many faults, one after the other.
 ALL_FAULTS_CHECK = "boss"
-#: Check -> the seconds that it takes on two cores; any other takes DEFAULT_CHECK_SECONDS.
+#: Name of a check -> the seconds that it takes on two cores. Other checks take
+#: DEFAULT_CHECK_SECONDS.
 CHECK_SECONDS = {**dict.fromkeys(shop_faults.CONTROLS, 6), ALL_FAULTS_CHECK: 45}
 DEFAULT_CHECK_SECONDS = 2
 
@@ -32,11 +33,11 @@ DEFAULT_CHECK_SECONDS = 2
 def check(lesson: Lesson, bench: Bench) -> CheckResult:
     """Run the lesson's checks on the bench's file up to the first refusal, and return the result.
 
-    After an undecided result the servers need a restart. Raises StackError if a node cannot be
-    started again.
+    A refusal is the reason why the file is not accepted. After an undecided result the servers need
+    a restart. Raises StackError if a node cannot be started again.
     """
     output = ""
-    cells: list[Cell] = []
+    cells: list[Cell] = []  # the result of the file under each fault, in lesson 12
     try:
         bench.reset_servers()
         for check_name in lesson.checks:
@@ -65,31 +66,32 @@ def describe_checks(lesson: Lesson) -> str:
 
 
 def _check_rush(bench: Bench) -> Refusal | None:
-    """Run a rush. Return None if it is exact and the participant's code raised no error in it.
+    """Let many buyers buy at once (a rush), and return the refusal of the participant's file.
 
-    Otherwise return the refusal. If a buyer got no final answer, or too few units were sold, also
-    restart the nodes that hang. Raises Undecided if there is no refusal, but the verdict is not
-    `exact`.
+    Return None if the verdict on the sale is `exact`, and the participant's code raised no error.
+    If a buyer got no final answer, or too few units were sold, restart the nodes that hang. Raises
+    Undecided if the verdict is not `exact`, but the file is not to blame.
     """
     judgement, error = bench.run_rush()
-    facts = {"buyers": RUSH_BUYERS, "error": error, **judgement.as_judged()}
+    details = {"buyers": RUSH_BUYERS, "error": error, **judgement.as_judged()}
     if judgement.oversold or judgement.lost_updates > 0:
-        return Refusal("rush-oversold", facts)
+        return Refusal("rush-oversold", details)
     if error:
-        return Refusal("rush-error", facts)
-    sold = len(judgement.orders)
-    if sold < RUSH_STOCK or judgement.never_answered:
+        return Refusal("rush-error", details)
+    order_count = len(judgement.orders)
+    if order_count < RUSH_STOCK or judgement.never_answered:
         bench.restart_hung_nodes()
-        settled_buyers = sold + judgement.outcomes.get("sold_out", 0)
-        # If every buyer is settled, some of them were told `sold_out` too early.
-        return Refusal("rush-gave-up" if settled_buyers == RUSH_BUYERS else "rush-stuck", facts)
+        buyers_with_final_answer = order_count + judgement.outcomes.get("sold_out", 0)
+        if buyers_with_final_answer == RUSH_BUYERS:  # some of them got `sold_out` too early
+            return Refusal("rush-gave-up", details)
+        return Refusal("rush-stuck", details)
     if judgement.verdict != "exact":
         raise Undecided(f"a rush was {judgement.verdict}: {judgement.why or 'run it again'}")
     return None
 
 
 class Checker:
-    """Checks copies of participants' files. The first check that needs the servers starts them."""
+    """Checks copies of participants' files. The first check starts the servers."""
 
     def __init__(self, out: Console, log: IO[bytes]) -> None:
         self.out = out
@@ -113,7 +115,7 @@ class Checker:
             self._copy.write_bytes(code)
             result = check(lesson, self._get_running_bench())
         except (StackError, EmbeddedError, ShopUnreachable, OSError) as error:
-            if self._bench is None:  # the servers did not start; `make doctor` tells the reason
+            if self._bench is None:  # the servers did not start; the doctor prints the reason
                 self.out.print(f"{error}\n")
                 doctor = [sys.executable, "-m", "servers.doctor"]
                 subprocess.run(doctor, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
@@ -135,7 +137,7 @@ class Checker:
             print_step = partial(self.out.print, style="dim")
             bench = Bench(self._copy, log=self.log, progress=print_step)
             bench.__enter__()  # starts the servers; _stop_servers() stops them
-            self._bench = bench  # not earlier: if a server does not start, there is no bench
+            self._bench = bench  # not set if a server did not start
         return self._bench
 
     def _stop_servers(self) -> None:

@@ -33,17 +33,17 @@ from workshop.session import (
 )
 from workshop.teaching import CommandError, Teaching
 
-#: Time between two looks for files that the participant saved.
+#: Time between two polls for files that the participant saved.
 SAVE_POLL_INTERVAL_SECONDS = 0.3
 #: Commands that ask questions: Ctrl-C leaves them without ending the session.
 COMMANDS_WITH_QUESTIONS = ("quiz", "predict")
 #: Commands that cannot run during the command of a lesson: typing one ends that command.
 COMMANDS_THAT_END_A_RUN = (*QUIT_COMMANDS, "run", "page", "next", "goto")
-#: Exit codes of the lessons' commands that are no failure. 1 means that a verdict is not the
+#: Exit codes with which a lesson's command has not failed. 1 means that a verdict is not the
 #: expected one.
 RUN_EXIT_CODES = (0, 1)
-#: The exit code of a command that is unknown, cannot be run now, or was left.
-NOT_DONE = 2
+#: The exit code of a command that is unknown, cannot be run now, or was interrupted by Ctrl-C.
+NOT_DONE_EXIT_CODE = 2
 
 
 class Commands(Teaching):
@@ -82,7 +82,7 @@ class Commands(Teaching):
 
         If the exercise of another lesson was saved, print how to check it.
         """
-        current_file = self.progress.copy_of(self.progress.lesson)
+        current_file = self.progress.get_own_copy(self.progress.lesson)
         saved_files = self.saves.find_saved_files()
         for path in saved_files:
             self.out.print()
@@ -109,7 +109,7 @@ class Commands(Teaching):
         """Run a command with its arguments. Return its exit code.
 
         A letter such as `a` stands for `predict a`. If the command cannot be run, print the reason
-        and return NOT_DONE.
+        and return NOT_DONE_EXIT_CODE.
         """
         command, *arguments = words or [""]
         command = command.lower()
@@ -123,7 +123,7 @@ class Commands(Teaching):
             return method(arguments) or 0
         except (CommandError, EOFError) as error:
             self.out.print(str(error), soft_wrap=True)  # a path must not be broken into two lines
-            return NOT_DONE
+            return NOT_DONE_EXIT_CODE
         except KeyboardInterrupt:
             if not self.in_a_session or command not in COMMANDS_WITH_QUESTIONS:
                 raise
@@ -131,12 +131,14 @@ class Commands(Teaching):
             self.out.print(
                 f"\n{command} was interrupted, and its answers are not kept. Type quit to leave."
             )
-            return NOT_DONE
+            return NOT_DONE_EXIT_CODE
 
     def _parse_lesson(self, command: str, arguments: list[str]) -> Lesson:
-        """Return the lesson that the arguments name; without arguments, the current lesson.
+        """Return the lesson whose number is the argument; without arguments, the current lesson.
 
-        Raises CommandError unless the arguments are empty or one number of a lesson.
+        Raises CommandError for any other arguments.
+
+        command  the name of the command, for the error's message
         """
         if not arguments:
             return self.progress.lesson
@@ -149,14 +151,18 @@ class Commands(Teaching):
         return lesson
 
     def _refuse_arguments(self, command: str, arguments: list[str]) -> None:
-        """Raise CommandError if a command that takes no arguments was given some."""
+        """Raise CommandError if there are arguments, because this command takes none.
+
+        The participant may have typed the number of a lesson. So the message contains the command
+        that goes to this lesson.
+        """
         if not arguments:
             return
         lesson = find_lesson(arguments[0]) or self.progress.lesson
         raise CommandError(f"{command} takes no argument; for another lesson: goto {lesson.number}")
 
     def do_predict(self, arguments: list[str]) -> None:
-        """Keep the prediction; without an argument, ask for it in a terminal."""
+        """Record the predicted letter. Without an argument, ask for it if there is a terminal."""
         lesson = self.progress.lesson
         letters = OPTION_LETTERS[: len(lesson.options)]
         if arguments:
@@ -164,26 +170,27 @@ class Commands(Teaching):
             if letter not in list(letters):  # the string "abcd" would contain "ab"
                 raise CommandError(describe_choices(letters))
         else:
-            render.show_question(self.out, lesson, self.progress.record_of(lesson)["predicted"])
+            render.show_question(self.out, lesson, self.progress.get_record(lesson)["predicted"])
             if not sys.stdin.isatty():
                 return
             letter = self.typed_lines.ask_letter("your prediction (Enter: no idea) > ", letters)
-        if not self.progress.keep_prediction(lesson, letter):
+        if not self.progress.record_prediction(lesson, letter):
             raise CommandError("you have seen the answer: your prediction stays what it was")
-        self.out.print("kept; run shows what happens")
+        self.out.print("your prediction is kept; type run to see what happens")
 
     def do_run(self, arguments: list[str]) -> int:
         """Run the lesson's command, then show what happened and the right answer.
 
-        If there is no prediction yet, ask for it first. If none is given, do not run the command.
+        If there is no prediction yet, ask for it first. If the participant gives none, do not run
+        the command.
         """
         self._refuse_arguments("run", arguments)
         lesson = self.progress.lesson
         if not self.progress.has_predicted(lesson):
-            self.out.print("predict first: guessing is how it sticks (Enter: no idea)")
+            self.out.print("predict first, because that makes the answer stick (Enter: no idea)")
             self.do_predict([])
             if not self.progress.has_predicted(lesson):
-                return NOT_DONE
+                return NOT_DONE_EXIT_CODE
         render.show_instructions(self.out, lesson)
         started_at = time.time()
         self._run_command_of(lesson)
@@ -191,9 +198,9 @@ class Commands(Teaching):
             render.show_story(self.out, started_at)
         elif lesson.command.startswith("make matrix"):
             self.out.print(render.TABLE_GLOSSARY, style="dim")
-        self._show_right_answer(lesson, self.progress.record_of(lesson)["predicted"])
+        self._show_right_answer(lesson, self.progress.get_record(lesson)["predicted"])
         self.progress.mark_answer_seen(lesson)
-        self.out.print(f"explain says why. Then the exercise: {self._displayed_path}")
+        self.out.print(f"Type explain to see why. Then the exercise: {self._displayed_path}")
         return 0
 
     def _run_command_of(self, lesson: Lesson) -> None:
@@ -207,7 +214,7 @@ class Commands(Teaching):
             self.out.print("Enter or Ctrl-C here ends it", style="dim")
             run_shell_command(lesson.command, self._handle_input_during_command)
             return
-        self.out.print("a moment; Ctrl-C ends it", style="dim")
+        self.out.print("this takes a moment; Ctrl-C ends it", style="dim")
         exit_code = run_shell_command(lesson.command)
         if exit_code not in RUN_EXIT_CODES:
             raise CommandError(
@@ -219,7 +226,7 @@ class Commands(Teaching):
 
         predicted  the predicted letter; "" for no idea
         """
-        right_answer = f"{lesson.answer}: {lesson.option_text(lesson.answer)}"
+        right_answer = f"{lesson.answer}: {lesson.get_option_text(lesson.answer)}"
         if predicted == lesson.answer:
             self.out.print(f"You predicted it: {right_answer}.", style="green")
         elif predicted:
@@ -232,13 +239,13 @@ class Commands(Teaching):
     @property
     def _displayed_path(self) -> str:
         """The path of the participant's copy of the current exercise, as it is displayed."""
-        return _relative_to_project(self.progress.copy_of(self.progress.lesson))
+        return _relative_to_project(self.progress.get_own_copy(self.progress.lesson))
 
     def _handle_input_during_command(self) -> bool:
-        """Run the next typed line, or check the saved exercise, while a lesson's command runs.
+        """Handle a typed line or a saved exercise while a lesson's command runs.
 
-        Return whether the lesson's command should be ended. An empty line and each of
-        COMMANDS_THAT_END_A_RUN ends it, and is not run.
+        Return whether the lesson's command should be ended. A typed line is run as a command,
+        except an empty line and COMMANDS_THAT_END_A_RUN, which end the lesson's command instead.
         """
         try:
             line = self.typed_lines.read_line(0)
@@ -251,29 +258,38 @@ class Commands(Teaching):
         return False
 
     def do_page(self, arguments: list[str]) -> None:
-        """Serve the shop's page, on which the participant's file is the lock `mine`."""
+        """Serve the shop's page, on which the participant's file can be chosen as the lock `mine`.
+
+        The page runs until the participant ends it.
+        """
         self._refuse_arguments("page", arguments)
         _require_terminal()
         self.out.print(
-            "your file is the lock mine there; Enter or Ctrl-C here ends it", style="dim"
+            "there your file is the lock mine; Enter or Ctrl-C here ends the page",
+            style="dim",
         )
         run_shell_command(
             f"make serve ARGS='--mine {self._displayed_path}'", self._handle_input_during_command
         )
 
     def do_check(self, arguments: list[str]) -> int:
-        """Check the participant's file of the current lesson, or of the lesson that is given."""
+        """Check the participant's file of the current lesson, or of the lesson in the argument."""
         lesson = self._parse_lesson("check", arguments)
-        file = self.progress.copy_of(lesson)
-        self.saves.ignore(file)  # a file saved just before is checked here, so not once more
+        file = self.progress.get_own_copy(lesson)
+        self.saves.ignore(file)  # if it was saved just before, it must not be checked twice
         result = self._checker.check(lesson, file)
-        is_repeated = False
+        is_undecided_again = False
         if result.exit_code == UNDECIDED:
-            is_repeated = self.progress.record_undecided(lesson, file.read_bytes())
+            is_undecided_again = self.progress.record_undecided(lesson, file.read_bytes())
         else:
             self.progress.record_check(lesson, result.refusal.code if result.refusal else None)
-        displayed_path = _relative_to_project(file)
-        render.show_result(self.out, lesson, result, displayed_path, is_repeated=is_repeated)
+        render.show_result(
+            self.out,
+            lesson,
+            result,
+            _relative_to_project(file),
+            is_undecided_again=is_undecided_again,
+        )
         return result.exit_code
 
     def do_hint(self, arguments: list[str]) -> None:
@@ -306,12 +322,15 @@ class Commands(Teaching):
         """Show the lesson's text; before the prediction only the part without the answer."""
         lesson = self._parse_lesson("explain", arguments)
         has_predicted = self.progress.has_predicted(lesson)
-        render.show_text(self.out, lesson, whole=has_predicted)
+        render.show_text(self.out, lesson, with_answer=has_predicted)
         if has_predicted:
             self.progress.mark_answer_seen(lesson)
 
     def do_reset(self, arguments: list[str]) -> None:
-        """Begin an exercise anew, and keep the old file; `reset all`: begin all lessons anew."""
+        """Begin an exercise anew; with the argument `all`, begin all lessons anew.
+
+        The old files are kept as backups.
+        """
         if arguments == ["all"]:
             backup_folder = self.progress.reset_all()
             self.saves = SaveWatcher(self.progress.folder)
@@ -322,7 +341,7 @@ class Commands(Teaching):
             return
         lesson = self._parse_lesson("reset", arguments)
         backup = self.progress.reset(lesson)
-        self.saves.ignore(self.progress.copy_of(lesson))
+        self.saves.ignore(self.progress.get_own_copy(lesson))
         note = f"; your file is kept as {_relative_to_project(backup)}" if backup else ""
         self.out.print(f"lesson {lesson.number} begins anew{note}")
 
@@ -331,9 +350,9 @@ class Commands(Teaching):
         lesson = self._parse_lesson("solution", arguments)
         if not self.progress.may_see_solution(lesson):
             raise CommandError(
-                "solution works after a pass or three refusals; hint helps until then"
+                "solution works once your file has passed, or after three refusals; type hint"
             )
-        file = self.progress.copy_of(lesson)
+        file = self.progress.get_own_copy(lesson)
         their_code = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
         our_code = lesson.fill_in()
         if _strip_blank_lines(their_code) == _strip_blank_lines(our_code):
@@ -348,7 +367,7 @@ class Commands(Teaching):
         """List all commands; with a topic (redis, lua, sell_one), show its section of SHEET.md."""
         if not arguments:
             for command, explanation in render.HELP.items():
-                self._show(f"  {command:10} ", explanation)
+                self._print_labelled(f"  {command:10} ", explanation)
             return
         topic = arguments[0].lower()
         _, *sections = (HERE / "SHEET.md").read_text(encoding="utf-8").split("\n## ")
@@ -362,15 +381,16 @@ class Commands(Teaching):
     def introduce_lesson(self) -> None:
         """Show the current lesson: its question, its file, and the commands to type."""
         lesson = self.progress.lesson
-        self.saves.ignore(self.progress.copy_of(lesson))  # copy_of() may just have made the copy
-        predicted = self.progress.record_of(lesson)["predicted"]
+        own_copy = self.progress.get_own_copy(lesson)  # makes the copy if there is none yet
+        self.saves.ignore(own_copy)
+        predicted = self.progress.get_record(lesson)["predicted"]
         render.show_question(self.out, lesson, predicted)
-        todo = "Type a letter, then run." if predicted is None else "run shows the answer."
-        how_to_check = "saving checks it" if self.in_a_session else "check checks it"
+        todo = "Type a letter, then run." if predicted is None else "Type run to see the answer."
+        how_to_check = "saving checks it" if self.in_a_session else "type check to check it"
         self.out.print(
             f"\n{todo} Then explain, and the exercise:\n{self._displayed_path} ({how_to_check})."
         )
-        self.out.print("hint helps, quiz asks eight questions, help lists all commands.")
+        self.out.print("Type hint for a hint, quiz for eight questions, help for all commands.")
 
 
 def _require_terminal() -> None:

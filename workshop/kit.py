@@ -25,21 +25,21 @@ from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, read_stock, se
 from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
 from shop.strategies.token import TokenLock
 
-#: The names of products that are sold in a rush begin with this (Bench.run_rush).
+#: In a rush, many buyers buy at once. The name of its product begins with this (Bench.run_rush).
 RUSH_PREFIX = "rush-"
-#: The ttl of the lock of `guarded` in a rush; elsewhere the setting SHOP_LOCK_TTL applies, which is
-#: one second on the nodes. The locks of the early lessons are not renewed, so with this short ttl a
-#: correct lock would oversell on a slow laptop.
+#: The ttl of the lock of `guarded` in a rush. Elsewhere the setting SHOP_LOCK_TTL applies, which is
+#: only one second on the nodes. The locks of the early lessons are not renewed, so with one second
+#: a correct lock would oversell on a slow laptop.
 RUSH_TTL_SECONDS = 10.0
-#: The last leases acquired by buyers of `fenced`, newest last. The check of lesson 8 marks the
-#: newest one as lost, and compares the fences of both its buyers. Older leases are dropped.
+#: The last leases that buyers acquired in `fenced`, newest last. The check of lesson 8 marks the
+#: newest lease as lost, and compares the fences of its two buyers. Older leases are dropped.
 recent_leases: deque[Lease] = deque(maxlen=8)
 
 
 class Guarded:
     """A `buy` that holds a lock during each purchase, around the transaction.
 
-    lock_class  the class of the lock; the checks also try it without a purchase
+    lock_class  the class of the lock; the checks also test this class without a purchase
     """
 
     def __init__(self, lock_class: Callable[..., Lock]) -> None:
@@ -62,9 +62,9 @@ guarded = Guarded
 
 
 class RenewedLock(TokenLock):
-    """The lock of lesson 5, solved, with a thread that calls `renew(token)` until the release.
+    """The solved lock of lesson 5, with a thread that calls `renew(token)` until the release.
 
-    The thread ends before that if `renew` returns False.
+    If `renew` returns False, the thread ends early.
 
     PERIOD  the time between two renewals, as a fraction of the ttl
     """
@@ -72,7 +72,7 @@ class RenewedLock(TokenLock):
     PERIOD = 1.0
 
     def renew(self, token: str) -> bool:
-        """Renew the lock once. Return whether the token still holds it."""
+        """Renew the lock once. Return whether it still belongs to the holder with this token."""
         raise NotImplementedError
 
     def acquire(self, wait: float | None) -> Lease:
@@ -90,8 +90,9 @@ class RenewedLock(TokenLock):
 def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
     """Return a context manager that holds a RedisLock for this purchase.
 
-    Lesson 6 shows the mistake of entering it inside a transaction, so this raises no error. Then
-    the COMMIT comes after the block, so the block never reports the point `after_commit`.
+    Unlike held(), it may be entered inside a transaction, because lesson 6 is about this mistake.
+    Then the COMMIT comes after the block, so the block never reaches the injection point
+    `after_commit` (shop/sale/points.py).
     """
     return held(redis_lock(attempt), inside_transaction=True, encloses_commit=False)
 
@@ -99,8 +100,8 @@ def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
 def acquire(attempt: Attempt) -> Lease:
     """Acquire the same lock as `hold`, but without a `with` block. Return its lease.
 
-    The caller must release the lease. Both functions report the same points. Raises
-    LockTimeout after SHOP_LOCK_WAIT seconds, and LockBackendError.
+    The caller must release the lease. The purchase reaches the same injection points as with
+    `hold`. Raises LockTimeout after SHOP_LOCK_WAIT seconds, and LockBackendError.
     """
     point_reached.send("acquire")
     lock = _ReportedLock(locks_client(), attempt.lock_name, **make_redis_lock_options(attempt))
@@ -110,14 +111,14 @@ def acquire(attempt: Attempt) -> Lease:
 
 
 class _ReportedLock(RedisLock):
-    """A RedisLock whose release reports the points that a `with held(lock)` block reports."""
+    """A RedisLock whose release reaches the same injection points as `with held(lock)` does."""
 
     def _release(self, lease: Lease) -> Release:
         point_reached.send("release", token=lease.token)
         outcome = super()._release(lease)
-        facts = describe_release(lease)
-        facts["outcome"] = outcome  # the lease stores its outcome only after this method
-        point_reached.send("released", **facts)
+        release_facts = describe_release(lease)
+        release_facts["outcome"] = outcome  # the lease stores its outcome only after this method
+        point_reached.send("released", **release_facts)
         return outcome
 
 
@@ -133,7 +134,8 @@ class _LeaseRecordingLock(RedisLock):
 def fenced(sell: Callable[[Attempt, AnyLease], Receipt]) -> Callable[[Attempt], Receipt]:
     """Return a `buy` that calls `sell(attempt, lease)` in a transaction while it holds a RedisLock.
 
-    Only `sell` can refuse a late holder, by comparing `lease.fence` with the product's row.
+    If the lock has ended meanwhile, only `sell` can refuse the buyer. For this it compares
+    `lease.fence` with the fence in the product's row.
     """
 
     def buy(attempt: Attempt) -> Receipt:

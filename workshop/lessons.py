@@ -11,7 +11,8 @@ from typing import Any
 HERE = Path(__file__).parent
 #: The letters of a lesson's options, in order. There are more than any lesson needs.
 OPTION_LETTERS = "abcdefgh"
-#: The part of an exercise that the participant changes, with the marks around it.
+#: The part of an exercise that the participant changes, with the marks around it, which are the
+#: comments `# TODO` and `# END`.
 MARKED_PART = re.compile(
     r"(?P<todo_mark># TODO[^\n]*\n)(?P<solution>.*?)(?P<end_mark>[ ]*# END\n)", re.DOTALL
 )
@@ -69,9 +70,9 @@ class Lesson:
         return HERE / "exercises" / self.file
 
     def fill_in(self, solution: str = "") -> str:
-        """Return the exercise with our solution, or with other lines, between its marks.
+        """Return the text of the exercise with a solution between its marks.
 
-        solution  the lines to insert instead of our solution
+        solution  the lines of the solution; by default those of our solution
         """
         text = self.shipped_path.read_text(encoding="utf-8")
         new_lines = solution or self.solution
@@ -79,12 +80,15 @@ class Lesson:
             lambda match: match["todo_mark"] + new_lines + match["end_mark"], text
         )
 
-    def option_text(self, letter: str) -> str:
+    def get_option_text(self, letter: str) -> str:
         """Return the text of the option with this letter."""
         return self.options[OPTION_LETTERS.index(letter)]
 
-    def refusal_texts(self, code: str) -> Mapping[str, str]:
-        """Return the `headline`, the reason (`why`) and the `question` of a refusal."""
+    def get_refusal_texts(self, code: str) -> Mapping[str, str]:
+        """Return the `headline`, the reason (`why`) and the `question` of a refusal.
+
+        code  the refusal's name in lessons.toml
+        """
         return self.refusals.get(code) or common_refusals()[code]
 
 
@@ -100,7 +104,7 @@ def find_lesson(number: str) -> Lesson | None:
 
 
 def describe_lesson_numbers() -> str:
-    """Return the range of the lessons' numbers, for a message."""
+    """Return the range of the lessons' numbers for a message, such as "1 to 12"."""
     return f"{min(lessons())} to {max(lessons())}"
 
 

@@ -1,7 +1,8 @@
 """Runs the lessons' commands on real servers, and records the results.
 
-`python -m workshop observe` writes the results to observed.json, and some of their figures to the
-Observe sections of the lessons.
+`python -m workshop observe` writes the results to observed.json, and some of their numbers to the
+Observe sections of the lessons. The results are called observations. A rush is a sale to many
+buyers at once; a schedule is an order of the moves of two buyers.
 """
 
 import json
@@ -25,7 +26,7 @@ from workshop.bench import Bench
 from workshop.lessons import HERE, Lesson, lessons
 
 OBSERVED_FILE = HERE / "observed.json"
-#: The strategies whose schedules are counted; a lesson shows each of them.
+#: The strategies whose schedules are run; a lesson shows each of them.
 SCHEDULED_STRATEGIES = ("none", "redis-in-transaction")
 #: The fields of a run that are recorded.
 RUN_FIELDS = ("verdict", "initial_stock", "orders", "stock_left", "oversold", "lost_updates")
@@ -37,6 +38,8 @@ def observe() -> dict[str, Any]:
     """Run each command of the lessons, such as `make faults`, once. Return the results.
 
     If several lessons use a command, it runs with the options of all of them.
+
+    The keys of the results:
 
     violates  strategy -> number of schedules in which both buyers get the last unit
     machine   the machine, and the versions of its servers
@@ -77,7 +80,7 @@ def observe() -> dict[str, Any]:
 
 
 def _collect_options_by_command() -> dict[str, dict[str, list[str]]]:
-    """Return, for each command and each of its options, all values that occur in lessons.
+    """Return the values that the lessons pass to each option of each command.
 
     A lesson's command looks like `make faults ARGS='--fault crash --lock setnx,token'`, which has
     the command `faults` and the options `--fault` and `--lock`.
@@ -96,7 +99,7 @@ def _collect_options_by_command() -> dict[str, dict[str, list[str]]]:
 
 
 def count_violations() -> dict[str, int]:
-    """Return the number of schedules of each strategy in which the last unit is sold twice.
+    """Return, by strategy, the number of schedules in which the last unit is sold twice.
 
     Two buyers make three moves each. The schedules are the 20 possible orders of these moves.
     """
@@ -113,7 +116,7 @@ def count_violations() -> dict[str, int]:
 def _count_violations_in_this_process() -> dict[str, int]:
     """Return the number of schedules in which each strategy oversells.
 
-    The servers are those that the environment of this process names.
+    The servers are those in the environment variables of this process.
     """
     import django
 
@@ -139,12 +142,15 @@ def _run_command(command: str, options: Mapping[str, Sequence[str]]) -> dict[str
 
 
 def _is_on_two_nodes(run: Mapping[str, Any]) -> bool:
-    """Return whether a rush of `make matrix` ran on two nodes rather than in one process."""
+    """Return whether a rush of `make matrix` ran on two nodes rather than in one process.
+
+    The field `fault` of a rush in one process is ONE_PROCESS.
+    """
     return bool(run["fault"] != ONE_PROCESS)
 
 
 def _select_fields(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return RUN_FIELDS of a run."""
+    """Return the fields of a run that are recorded."""
     return {name: run[name] for name in RUN_FIELDS}
 
 
@@ -159,12 +165,15 @@ def meets_expectation(lesson: Lesson, observations: Mapping[str, Any]) -> bool:
 
 
 def make_observed_block(lesson: Lesson, observations: Mapping[str, Any]) -> str:
-    """Return OBSERVED_BLOCK for a lesson: its `observed` with the figures of the observations."""
+    """Return the block in a lesson's text that OBSERVED_BLOCK matches.
+
+    It is the lesson's template `observed`, filled in with the observations.
+    """
     return f"<!-- observed -->\n{lesson.observed.format(**observations)}\n<!-- /observed -->\n"
 
 
 def write_observations(observations: Mapping[str, Any]) -> None:
-    """Write the observations to observed.json, and their figures to the texts of the lessons."""
+    """Write the observations to observed.json, and some of their numbers to the lessons' texts."""
     partial_path = OBSERVED_FILE.with_suffix(".partial")
     partial_path.write_text(json.dumps(observations, indent=1) + "\n", encoding="utf-8")
     os.replace(partial_path, OBSERVED_FILE)

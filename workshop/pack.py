@@ -1,7 +1,8 @@
-"""A folder with everything for a room without internet: `python -m workshop pack [FOLDER]`.
+"""Makes a pack, a folder with everything for a room without internet.
 
-The pack has a copy of this checkout, and the wheels of the requirements in shop.lock for this
-operating system and this version of Python. Any other system or version needs another pack.
+`python -m workshop pack [FOLDER]` makes it. The pack has a copy of this checkout, and the wheels of
+the requirements in shop.lock for this operating system and this version of Python. Any other system
+or version needs another pack.
 """
 
 import platform
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from loadtest.stack.stack import ROOT, StackError
 
-#: A pack in the checkout has a name that begins with this, so that it is not packed itself.
+#: The name of a pack inside the checkout begins with this. So the next pack does not contain it.
 PACK_PREFIX = "oversold-pack"
 #: Files that are generated in a checkout, or belong to its user.
 EXCLUDED_FILES = shutil.ignore_patterns(
@@ -36,8 +37,8 @@ Copy this folder to the laptop (not to a network disk), then in a terminal in it
     make doctor        # its last line says READY, or what to do
     make workshop
 
-Python {version}, make and a shell have to be there. PYTHON=python{version} chooses one of several.
-Other systems and other Pythons need a pack of their own.
+The laptop needs Python {version}, make and a shell. If it has several Pythons, choose one by
+PYTHON=python{version}. Other systems and other versions of Python need a pack of their own.
 """
 
 
@@ -51,9 +52,9 @@ def pack(folder: Path) -> str:
     folder  an absolute path
     """
     if folder.exists() and any(folder.iterdir()):
-        raise StackError(f"{folder} is not empty: name another folder, or remove it")
+        raise StackError(f"{folder} is not empty: choose another folder, or remove it")
     if folder.is_relative_to(ROOT) and not folder.name.startswith(PACK_PREFIX):
-        raise StackError(f"{folder} is in the checkout that is packed: name a folder outside it")
+        raise StackError(f"{folder} is in the checkout that is packed: choose a folder outside it")
     wheels = folder / "wheels"
     wheels.mkdir(parents=True)
     process = subprocess.run(

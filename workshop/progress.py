@@ -11,9 +11,9 @@ from typing import Any
 
 from workshop.lessons import HERE, Lesson, lessons
 
-#: The folder of the participant's copies of the exercises and of the progress; git ignores it.
+#: The folder of the participant's copies of the exercises and of progress.json; git ignores it.
 PARTICIPANTS_FOLDER = HERE / "mine"
-#: The number of refusals after which the solution can be seen without having passed.
+#: Number of refusals after which the participant may see the solution without having passed.
 REFUSALS_UNTIL_SOLUTION = 3
 #: The content of progress.json at the beginning.
 NEW_PROGRESS_JSON = '{"lesson": 1, "lessons": {}, "quiz": {}}'
@@ -31,9 +31,9 @@ class DamagedProgress(RuntimeError):
 class Progress:
     """The current lesson, a record of each lesson, and the quiz. Each change is saved at once.
 
-    A change by another process, such as a command in a second terminal, is read before the next
-    use, so that neither process overwrites the changes of the other. If progress.json is damaged
-    then, the use raises DamagedProgress.
+    Each method first reads the changes that another process, such as a command in a second
+    terminal, has made. So neither process overwrites the changes of the other. If progress.json is
+    damaged, the method raises DamagedProgress.
     """
 
     def __init__(self, folder: Path = PARTICIPANTS_FOLDER) -> None:
@@ -68,7 +68,7 @@ class Progress:
             self._read()
 
     def _read_stamp(self) -> Stamp | None:
-        """Return the stamp of progress.json; None if the file does not exist."""
+        """Return the inode and the modification time of progress.json; None if it is missing."""
         try:
             stat = self.path.stat()
         except FileNotFoundError:
@@ -83,10 +83,11 @@ class Progress:
         self._refresh()
         return lessons()[self._content["lesson"]]
 
-    def record_of(self, lesson: Lesson) -> dict[str, Any]:
+    def get_record(self, lesson: Lesson) -> dict[str, Any]:
         """Return the record of one lesson. If there is none yet, make it.
 
-        A change by the caller is not saved until a method of this class saves the progress.
+        A change by the caller is not saved until a method of this class saves the progress. The
+        record has these fields:
 
             predicted  the letter; "" for no idea; None before the prediction
             right      whether the prediction is right; None before it
@@ -112,12 +113,12 @@ class Progress:
         self._content["lesson"] = number
         self._save()
 
-    def keep_prediction(self, lesson: Lesson, letter: str) -> bool:
-        """Keep a prediction, unless the answer was shown. Return whether it was kept.
+    def record_prediction(self, lesson: Lesson, letter: str) -> bool:
+        """Record a prediction, unless the answer was shown. Return whether it was recorded.
 
         letter  the predicted option; "" for no idea
         """
-        record = self.record_of(lesson)
+        record = self.get_record(lesson)
         if record.get("seen"):
             return False
         record.update(predicted=letter, right=letter == lesson.answer, at=_now())
@@ -126,20 +127,20 @@ class Progress:
 
     def mark_answer_seen(self, lesson: Lesson) -> None:
         """Record that the answer was shown, so that the prediction cannot be changed any more."""
-        self.record_of(lesson)["seen"] = True
+        self.get_record(lesson)["seen"] = True
         self._save()
 
     def take_next_hint(self, lesson: Lesson) -> str:
         """Return the next hint. After the last hint, return the last one again."""
-        record = self.record_of(lesson)
+        record = self.get_record(lesson)
         record["hints"] = min(record["hints"] + 1, len(lesson.hints))
         self._save()
         return lesson.hints[int(record["hints"]) - 1]
 
     def record_check(self, lesson: Lesson, refusal_code: str | None) -> None:
         """Record a check: the code of its refusal, or None if the exercise passed."""
-        record = self.record_of(lesson)
-        record.pop("undecided", None)
+        record = self.get_record(lesson)
+        record.pop("undecided", None)  # this check was decided
         record["tries"] += 1
         if refusal_code is None:
             record.setdefault("passed_at", _now())
@@ -148,42 +149,42 @@ class Progress:
         self._save()
 
     def record_undecided(self, lesson: Lesson, file_content: bytes) -> bool:
-        """Record an undecided check. Return whether it repeats an undecided check of the same file.
+        """Record an undecided check. Return whether the last check of the same file was undecided.
 
-        A repeated undecided check is also recorded as a refusal with the code `undecided`.
+        In this case the check also counts as a refusal with the code `undecided`.
 
         file_content  the content of the participant's file
         """
-        record = self.record_of(lesson)
+        record = self.get_record(lesson)
         digest = sha256(file_content).hexdigest()
-        is_repeated = record.get("undecided") == digest
-        if is_repeated:
+        is_undecided_again = record.get("undecided") == digest
+        if is_undecided_again:
             self.record_check(lesson, "undecided")
         record["undecided"] = digest
         self._save()
-        return is_repeated
+        return is_undecided_again
 
     def has_predicted(self, lesson: Lesson) -> bool:
-        """Return whether there is a prediction for the lesson; "no idea" is one."""
-        return self.record_of(lesson)["predicted"] is not None
+        """Return whether there is a prediction for the lesson. "No idea" counts as a prediction."""
+        return self.get_record(lesson)["predicted"] is not None
 
     def has_passed(self, lesson: Lesson) -> bool:
         """Return whether the exercise has ever passed a check."""
-        return "passed_at" in self.record_of(lesson)
+        return "passed_at" in self.get_record(lesson)
 
     def may_see_solution(self, lesson: Lesson) -> bool:
         """Return whether the participant has passed, or had REFUSALS_UNTIL_SOLUTION refusals."""
-        refusal_count = len(self.record_of(lesson)["codes"])
+        refusal_count = len(self.get_record(lesson)["codes"])
         return self.has_passed(lesson) or refusal_count >= REFUSALS_UNTIL_SOLUTION
 
     @property
     def quiz(self) -> dict[str, str]:
-        """The letters of the answers to the quiz, by their time: `before`, `after`."""
+        """The letters of the answers to the quiz, `before` and `after` the workshop."""
         self._refresh()
         return dict(self._content["quiz"])
 
-    def keep_quiz_answers(self, answers: str) -> None:
-        """Keep the first answers to the quiz as `before`, and all later answers as `after`.
+    def record_quiz_answers(self, answers: str) -> None:
+        """Record the first answers to the quiz as `before`, and all later answers as `after`.
 
         answers  a letter for each question, in order; `-` for no idea
         """
@@ -192,13 +193,13 @@ class Progress:
         quiz["after" if "before" in quiz else "before"] = answers
         self._save()
 
-    def copy_of(self, lesson: Lesson) -> Path:
+    def get_own_copy(self, lesson: Lesson) -> Path:
         """Return the path of the participant's copy of the exercise. The first call makes the copy.
 
-        If the participant removes it, only reset() makes a new copy.
+        If the participant removes the copy, only reset() makes a new one.
         """
         path = self.folder / lesson.file
-        record = self.record_of(lesson)
+        record = self.get_record(lesson)
         if not record.get("begun"):
             self.folder.mkdir(exist_ok=True)
             if not path.exists():
@@ -211,8 +212,8 @@ class Progress:
         """Begin an exercise anew. Return the backup of the old copy, or None if there was none."""
         path = self.folder / lesson.file
         backup = path.replace(_find_unused_backup(path)) if path.exists() else None
-        self.record_of(lesson)["begun"] = False
-        self.copy_of(lesson)  # makes a new copy
+        self.get_record(lesson)["begun"] = False
+        self.get_own_copy(lesson)  # makes a new copy
         return backup
 
     def reset_all(self) -> Path | None:
@@ -228,7 +229,7 @@ class Progress:
         return backup
 
     def _save(self) -> None:
-        """Write progress.json at once: other processes never see it half written."""
+        """Replace progress.json in one step, so that other processes never read half of it."""
         self.folder.mkdir(exist_ok=True)
         partial_path = self.path.with_suffix(".partial")
         partial_path.write_text(json.dumps(self._content, indent=1) + "\n", encoding="utf-8")

@@ -1,10 +1,10 @@
 """The result of a check of a participant's solution: passed, refused, or undecided.
 
-A solution with a harmful effect, such as a unit that is sold twice, gets a refusal that names the
-effect. Undecided means that the check itself failed, for example because a server did not start. In
-workshop/checks a function `_check_...` returns the Refusal for the mistake that it looks for, or
-None. So `_check_a() or _check_b()` is the first refusal, and `refusal is None` means that the
-solution passed.
+A solution with a harmful effect, such as a unit that is sold twice, gets a refusal that describes
+the effect. Undecided means that the check itself failed, for example because a server did not
+start. In workshop/checks a function `_check_...` returns the Refusal for the mistake that it looks
+for, or None. So `_check_a() or _check_b()` is the first refusal, and `refusal is None` means that
+the solution passed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,13 +32,13 @@ class Undecided(RuntimeError):
 class Refusal:
     """The reason why a participant's solution was not accepted.
 
-    code   the refusal's name in lessons.toml, which has its headline, reason and question
-    facts  the values of the placeholders in the headline and the reason
-    story  the timeline of the check up to the harmful effect, in lines of text
+    code     the refusal's name in lessons.toml, which has its headline, reason and question
+    details  the values of the placeholders in the headline and the reason
+    story    the timeline of the check up to the harmful effect, in lines of text
     """
 
     code: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
     story: Sequence[str] = ()
 
 
@@ -46,10 +46,11 @@ class Refusal:
 class CheckResult:
     """The result of a check: passed, refused or undecided.
 
-    refusal           why the solution was not accepted; None if it was, or in an undecided check
+    refusal           why the solution was refused; None if it passed or the check was undecided
     undecided_reason  why the check was undecided; empty if it was not
     output            the output of the participant's code
-    cells             a run under each fault, for the check that causes all faults; otherwise empty
+    cells             the results of the participant's file under each fault, for the check of
+                      lesson 12, which causes many faults; empty for all other checks
     """
 
     refusal: Refusal | None = None

@@ -20,34 +20,34 @@ from workshop.refusal import COPY_NAME, CheckResult
 
 #: The output has at most this number of columns.
 MAX_COLUMNS = 80
-#: The number of lines of a story that are shown, the last ones. With them a refusal fits into a
-#: terminal of 24 lines.
+#: A story, the timeline of a check or of a fault, is cut to this number of last lines. So a refusal
+#: fits into a terminal of 24 lines.
 MAX_STORY_LINES = 14
-#: The number of lines of the output of the participant's code that are shown, the last ones.
+#: The output of the participant's code is cut to this number of last lines.
 MAX_OUTPUT_LINES = 10
 #: A command as it is typed, with an example of its argument -> its explanation.
 HELP: Mapping[str, str] = {
     "predict a": "answer the question of this lesson, before you run it; Enter: no idea",
     "run": "see what happens, for real",
-    "check": "check your file now; a save does it, too; check 3: the file of lesson 3",
-    "page": "the shop's page; there your file can be chosen as the lock `mine`",
-    "hint": "a hint; three a lesson",
-    "next": "the next lesson",
-    "goto 8": "any lesson",
-    "help redis": "the ten commands; help lua, help sell_one: what else you need",
+    "check": "check your file now (saving does it, too); check 3: the file of lesson 3",
+    "page": "open the shop's page, on which you can choose your file as the lock `mine`",
+    "hint": "a hint; each lesson has three",
+    "next": "go to the next lesson",
+    "goto 8": "go to any lesson",
+    "help redis": "ten commands of Redis; help lua, help sell_one: what else exercises need",
     "list": "all lessons and how far you are",
     "explain": "the text of this lesson",
     "reset": "begin the exercise anew; your file is kept as .bak; reset 3: lesson 3",
-    "solution": "ours, after you have passed or after three refusals",
-    "quiz": "eight questions, before and after; quiz 7 shows one of them to a room",
-    "report": "your quiz, predictions and checks; report --json: to be collected; for "
-    "facilitators: report --merge pair-*.json: the collected ones, added up",
-    "plan 90": "for facilitators: 45, 90 or 180 minutes; plan 90 14:00 says when",
+    "solution": "our solution, after you have passed or after three refusals",
+    "quiz": "eight questions, before and after the workshop; quiz 7 shows one of them to a room",
+    "report": "your quiz, predictions and checks; report --json: the same for the facilitator to "
+    "collect; for facilitators: report --merge pair-*.json adds up the collected reports",
+    "plan 90": "for facilitators: the plan for 45, 90 or 180 minutes; plan 90 14:00: with times",
     "notes 5": "for facilitators: answer, beliefs and questions of a lesson; notes: all answers; "
-    "notes rush-stuck: of a refusal",
-    "reset all": "for facilitators: everything anew, for the next room",
-    "pack": "for facilitators: a folder for a room without internet",
-    "quit": "end; everything is stopped",
+    "notes rush-stuck: the notes on a refusal",
+    "reset all": "for facilitators: begin all lessons anew, for the next room",
+    "pack": "for facilitators: make a folder for a room without internet",
+    "quit": "end the session and stop everything",
 }
 
 
@@ -55,13 +55,13 @@ TABLE_GLOSSARY = (
     "off: a verdict that is not the one recorded for this strategy. More: workshop/GLOSSARY.md"
 )
 STORY_GLOSSARY = (
-    "victim: the buyer whom the fault hits; rival: one who comes meanwhile; node A, node B: the "
-    "shop's two servers; order numbers are shared by all strategies of the run, so none is "
-    "missing; healed: the fault is over; off, or not as expected: a verdict that is not "
-    "the one recorded for this strategy. More: workshop/GLOSSARY.md"
+    "victim: the buyer whom the fault hits; rival: a buyer who comes meanwhile; node A, node B: "
+    "the shop's two servers; order numbers are shared by all strategies of the run, so a missing "
+    "number is not a lost order; healed: the fault is over; off, or not as expected: a verdict "
+    "that is not the one recorded for this strategy. More: workshop/GLOSSARY.md"
 )
 DEADLOCK_GLOSSARY = "deadlock: here, a lock that is never released"
-#: The message if the same code was undecided twice.
+#: The message after two undecided checks of the same code in a row.
 TWICE_UNDECIDED = (
     "Twice undecided with the same code, so the cause may be the code: what did not happen, and "
     "which line could prevent it? This check counts as a try. A busy machine can be the cause, "
@@ -70,7 +70,7 @@ TWICE_UNDECIDED = (
 
 
 def make_console() -> Console:
-    """Return a console that prints text as it is, without markup.
+    """Return a console that prints text unchanged, even if it looks like Rich's markup.
 
     It prints colours only in a terminal, and only if NO_COLOR is not set.
     """
@@ -82,12 +82,17 @@ def make_console() -> Console:
 
 
 def show_result(
-    out: Console, lesson: Lesson, result: CheckResult, path: str, *, is_repeated: bool = False
+    out: Console,
+    lesson: Lesson,
+    result: CheckResult,
+    path: str,
+    *,
+    is_undecided_again: bool = False,
 ) -> None:
     """Show the result of a check.
 
-    path         the path of the participant's file, as it is displayed
-    is_repeated  whether this and the previous check of the same code were both undecided
+    path                the path of the participant's file, as it is displayed
+    is_undecided_again  whether the last check of the same code was undecided, too
     """
     if result.output.strip():
         out.print("your code printed:")
@@ -99,16 +104,18 @@ def show_result(
     if result.undecided_reason:
         out.print("UNDECIDED", style="bold yellow")
         out.print(result.undecided_reason)
-        out.print(TWICE_UNDECIDED if is_repeated else "Type check to try again.")
+        out.print(TWICE_UNDECIDED if is_undecided_again else "Type check to try again.")
         return
     refusal = result.refusal
     if refusal is None:
         out.print(f"PASSED  {lesson.title}", style="bold green")
-        out.print("explain shows the lesson's text, solution ours and yours, next goes on.")
+        out.print(
+            "Type explain for the lesson's text, solution for ours, next for the next lesson."
+        )
         return
-    texts = lesson.refusal_texts(refusal.code)
-    headline = texts["headline"].format_map(refusal.facts)
-    why = texts["why"].format_map(refusal.facts)
+    texts = lesson.get_refusal_texts(refusal.code)
+    headline = texts["headline"].format_map(refusal.details)
+    why = texts["why"].format_map(refusal.details)
     out.print(f"REFUSED  {refusal.code}", style="bold red")
     # The checks read a copy of the participant's file, so the headline may have the copy's name.
     out.print(headline.replace(COPY_NAME, Path(path).name))
@@ -118,13 +125,13 @@ def show_result(
 
 
 def _show_end_of_story(out: Console, story: Sequence[str]) -> None:
-    """Show the last MAX_STORY_LINES lines of a story."""
+    """Show the last MAX_STORY_LINES lines of a story, the timeline of a check or of a fault."""
     for line in story[-MAX_STORY_LINES:]:
         out.print(f" {line}")
 
 
 def show_question(out: Console, lesson: Lesson, predicted: str | None) -> None:
-    """Show the question with its options.
+    """Show the lesson's question with its options.
 
     predicted  the predicted letter; "" for no idea; None if there is no prediction yet
     """
@@ -141,16 +148,17 @@ def show_instructions(out: Console, lesson: Lesson) -> None:
         out.print(Markdown(lesson.instructions))
 
 
-def show_story(out: Console, since: float) -> None:
+def show_story(out: Console, started_at: float) -> None:
     """Show what happened in the run of `make faults` that is in results/latest.
 
-    A cell is the result of one strategy under one fault. The first story of a cell is shown, or the
-    evidence of the first cell if no cell has a story. On a desktop the report opens in the browser.
+    A cell is the result of one strategy under one fault. Its story is the timeline of what went
+    wrong. Show the first story, or, if nothing went wrong, the evidence that the fault happened. On
+    a desktop, also open the report in the browser.
 
-    since  the time at which the run was started; older results are not shown
+    started_at  the time at which the run was started; older results are not shown
     """
     summary = RESULTS / "latest" / "summary.json"
-    if not summary.exists() or summary.stat().st_mtime < since:
+    if not summary.exists() or summary.stat().st_mtime < started_at:
         return
     cells = json.loads(summary.read_text(encoding="utf-8"))["runs"]
     cell = next((cell for cell in cells if cell.get("story")), cells[0])
@@ -176,7 +184,7 @@ def show_list(out: Console, progress: Progress) -> None:
     for heading in ("", "", "lesson", "minutes", "predicted", "tries", "passed"):
         table.add_column(heading, no_wrap=True)
     for lesson in lessons().values():
-        record = progress.record_of(lesson)
+        record = progress.get_record(lesson)
         table.add_row(
             ">" if lesson == progress.lesson else "",
             str(lesson.number),
@@ -190,7 +198,7 @@ def show_list(out: Console, progress: Progress) -> None:
 
 
 def _describe_prediction(record: Mapping[str, object]) -> str:
-    """Return how the prediction in a lesson's record is shown in the list of lessons."""
+    """Return the text for the prediction in a lesson's record, for the list of lessons."""
     if record["predicted"] is None:
         return "-"
     if not record["predicted"]:
@@ -198,12 +206,12 @@ def _describe_prediction(record: Mapping[str, object]) -> str:
     return "right" if record["right"] else "wrong"
 
 
-def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
+def show_text(out: Console, lesson: Lesson, *, with_answer: bool) -> None:
     """Show the text of a lesson.
 
-    whole  False: stop before the section Observe, because it contains the answer
+    with_answer  False: stop before the section Observe, because it contains the answer
     """
-    if whole:
+    if with_answer:
         out.rule(f"Lesson {lesson.number}: {lesson.title}")
         points = "".join(f"- {point}\n" for point in lesson.key_points)
         text = lesson.text.partition("\n")[2]
@@ -211,5 +219,5 @@ def show_text(out: Console, lesson: Lesson, *, whole: bool) -> None:
         return
     text_before_answer = lesson.text.partition("## Observe\n")[0]
     out.print(Markdown(text_before_answer))
-    out.print("Predict first: type a letter (predict without one asks; Enter: no idea), then run.")
-    out.print("After that explain shows the whole text.")
+    out.print("Predict first: type a letter (or predict, if you have no idea), then run.")
+    out.print("After that, explain shows the whole text.")

@@ -17,7 +17,7 @@ from workshop.lessons import lessons
 
 #: The table shows at most this many refusals of a lesson, the most frequent first.
 MAX_REFUSALS = 3
-#: The two times at which the quiz is asked: before and after the workshop.
+#: The two times of the quiz: before and after the workshop.
 QUIZ_TIMES = ("before", "after")
 #: A pair's report, as Teaching._make_report returns it.
 Report = Mapping[str, Any]
@@ -57,18 +57,18 @@ class LessonTally:
 
 
 def read_reports(patterns: Sequence[str]) -> list[Report]:
-    """Return the reports in these files. A file that is named twice is read once.
+    """Return the reports in these files. A file that matches two patterns is read once.
 
     Raises UnreadableReport if a file is missing or is not a report.
 
-    patterns  paths; a pattern such as pair-*.json stands for several
+    patterns  paths, or patterns such as pair-*.json
     """
     paths = [path for pattern in patterns for path in sorted(glob(pattern)) or [pattern]]
     return [_read_report(Path(path)) for path in dict.fromkeys(paths)]
 
 
 def _read_report(path: Path) -> Report:
-    """Return the report in a file. Raises UnreadableReport if there is none."""
+    """Return the report in a file. Raises UnreadableReport if the file has no report."""
     try:
         report: Report = json.loads(path.read_text(encoding="utf-8"))
         # These calls only check the report: they raise an error if a field is missing.
@@ -84,7 +84,7 @@ def _read_report(path: Path) -> Report:
 
 
 def tally_lessons(reports: Iterable[Report]) -> dict[int, LessonTally]:
-    """Return the tally of each lesson over all pairs."""
+    """Return the results of each lesson, summed over all pairs, by the lesson's number."""
     tallies = {number: LessonTally() for number in lessons()}
     for report in reports:
         for record in report["lessons"]:
@@ -93,7 +93,7 @@ def tally_lessons(reports: Iterable[Report]) -> dict[int, LessonTally]:
 
 
 def describe_quiz(reports: Sequence[Report]) -> list[str]:
-    """Return the mean number of right answers in the quiz: a line each for `before` and `after`."""
+    """Return a line with the mean number of right answers for each time of the quiz."""
     lines = []
     for quiz_time in QUIZ_TIMES:
         quizzes = [report["quiz"][quiz_time] for report in reports if quiz_time in report["quiz"]]

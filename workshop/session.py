@@ -17,7 +17,7 @@ from rich.console import Console
 from loadtest.stack.stack import ROOT
 from servers.signals import uninterrupted
 
-#: Time between two checks whether a running command should be ended.
+#: Time between two checks of whether a running command should be ended.
 COMMAND_POLL_INTERVAL_SECONDS = 0.2
 #: Time until a command that was interrupted is killed. The time is long, because a killed command
 #: leaves its servers behind, and because the first start of PostgreSQL cannot be interrupted and
@@ -29,14 +29,14 @@ Stamp = tuple[int, int]
 
 
 class TypedLines:
-    """The lines that are typed. A thread reads them while the session watches files."""
+    """The lines that the participant types. A thread reads them while the session watches files."""
 
     def __init__(self, out: Console) -> None:
         self.out = out
 
     @cached_property
     def _lines(self) -> Queue[str | None]:
-        """The lines still to be returned; None marks the end. The first use starts the thread."""
+        """The lines not yet returned; None is the end of stdin. The first use starts the thread."""
         lines: Queue[str | None] = Queue()
 
         def read_stdin() -> None:
@@ -52,9 +52,9 @@ class TypedLines:
     def read_line(self, timeout_seconds: float) -> str:
         """Return the next line, or `quit` at the end of the input.
 
-        Raises Empty if no line is typed within `timeout_seconds`.
+        Raises queue.Empty if no line is typed within `timeout_seconds`.
         """
-        line = self._next_line(timeout_seconds)
+        line = self._take_line(timeout_seconds)
         return "quit" if line is None else line
 
     def ask_letter(self, prompt: str, letters: str) -> str:
@@ -64,18 +64,20 @@ class TypedLines:
         """
         while True:
             self.out.print(prompt, end="")
-            line = self._next_line()
+            line = self._take_line()
             if line is None:
-                raise EOFError("no answer: nothing is kept")
+                raise EOFError("the input ended without an answer, so no answer is kept")
             letter = line.lower()
             if letter == "" or letter in list(letters):  # the string "abcd" would contain "ab"
                 return letter
             self.out.print(describe_choices(letters))
 
-    def _next_line(self, timeout_seconds: float | None = None) -> str | None:
+    def _take_line(self, timeout_seconds: float | None = None) -> str | None:
         """Return the next line, or None at the end of the input.
 
-        Raises Empty if no line is typed within `timeout_seconds`. None waits without a limit.
+        Raises queue.Empty if no line is typed within `timeout_seconds`.
+
+        timeout_seconds  None: wait without a limit
         """
         line = self._lines.get(timeout=timeout_seconds)
         if line is None:
@@ -89,11 +91,11 @@ def describe_choices(letters: str) -> str:
 
 
 class SaveWatcher:
-    """Notices which exercises in a folder were saved, by polling.
+    """Polls a folder, to notice which exercises in it were saved.
 
-    The folder is polled, because inotify is not reliable under WSL and in containers. An editor may
-    remove a file before it writes the new one, or write it in parts. So a file counts as saved when
-    two polls in a row see the same new, non-empty file.
+    It does not use inotify, which is not reliable under WSL and in containers. An editor may remove
+    a file before it writes the new one, or write it in parts. So a file counts as saved when two
+    polls in a row see the same new, non-empty file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -120,7 +122,7 @@ class SaveWatcher:
         return saved_files
 
     def ignore(self, path: Path) -> None:
-        """Do not report the current state of this file: the participant did not save it."""
+        """Do not report the current state of this file, because the participant did not save it."""
         self._handled_stamps.pop(path, None)
         with suppress(OSError):  # if the file does not exist
             self._handled_stamps[path] = _read_stamp(path)
@@ -135,6 +137,7 @@ class SaveWatcher:
 
 
 def _read_stamp(path: Path) -> Stamp:
+    """Return a file's modification time in nanoseconds, and its size in bytes."""
     stat = path.stat()
     return stat.st_mtime_ns, stat.st_size
 

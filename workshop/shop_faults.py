@@ -1,8 +1,8 @@
 """Checks that cause the faults of `make faults` while the participant's file sells.
 
-The result of a fault is a Cell for each strategy: the verdict on its sale, and other facts. The
-field `missing` says why the cell is inconclusive, for example because the fault had no effect on
-the strategy; else it is empty.
+The result of a strategy under a fault is a Cell: the verdict on its sale, with more fields. The
+field `missing` is the reason why the cell is inconclusive, for example because the fault had no
+effect on the strategy; otherwise it is empty. The participant's file is the strategy `mine`.
 """
 
 from loadtest.faults import FAULTS
@@ -15,16 +15,16 @@ from loadtest.stack.client import StrategyFacts
 from workshop.bench import MINE, Bench
 from workshop.refusal import Refusal, Undecided
 
-#: Fault -> its control: a strategy that stays exact under it. The control sells at the same time as
-#: the participant's file, and is judged as well. If it does not stay exact, this machine is too
-#: busy to decide anything. Each key is also the name of a check in lessons.toml.
+#: Fault -> its control: a strategy that stays exact under this fault. The control sells at the same
+#: time as the participant's file, and is judged as well. If the control does not stay exact, this
+#: machine is too busy to decide anything. Each key is also the name of a check in lessons.toml.
 CONTROLS = {
     "crash": "token",
     "late-release": "token",
     "slow": "token-watchdog",
     "pause": "redis",
 }
-#: The faults of lesson 12, in the order in which they are caused.
+#: The faults of lesson 12, in the order in which they are caused. loadtest/faults describes them.
 LESSON_12_FAULTS = (
     "crash",
     "slow",
@@ -41,7 +41,7 @@ LESSON_12_FAULTS = (
     "shutdown@short",
 )
 #: The longest ttl that the participant's lock may have in lesson 12. After a crash all buyers wait
-#: for so long; a longer ttl would also make the check longer.
+#: for the end of the ttl, and so does the check.
 LONGEST_TTL_SECONDS = 5.0
 #: Faults that have no effect on a strategy that takes no lock in Redis.
 LOCK_FAULTS = frozenset({"late-release", "pause@acquired", "restart", "eviction", "lost-reply"})
@@ -50,7 +50,7 @@ SOUND_STRATEGY = "redis"
 
 
 def check_fault(bench: Bench, fault: str) -> Refusal | None:
-    """Cause a fault, and return the refusal; None if the sale stayed exact.
+    """Cause a fault. Return the refusal of the participant's file; None if its sale stayed exact.
 
     The control is a strategy that stays exact under this fault on a machine that is not too busy.
     Raises Undecided if the control did not stay exact.
@@ -60,8 +60,8 @@ def check_fault(bench: Bench, fault: str) -> Refusal | None:
         if cell["verdict"] == "exact":
             return None
         if control_cell["verdict"] != "exact":
-            why = cell["missing"] or f"{control_cell['lock']} was {control_cell['verdict']} here"
-            raise Undecided(f"{fault}: {why}")
+            verdict_on_control = f"{control_cell['lock']} was {control_cell['verdict']} here"
+            raise Undecided(f"{fault}: {cell['missing'] or verdict_on_control}")
         if cell["verdict"] == "deadlock":  # a busy machine does not cause a deadlock
             break
     if cell["missing"]:
@@ -70,7 +70,10 @@ def check_fault(bench: Bench, fault: str) -> Refusal | None:
 
 
 def _run_with_control(bench: Bench, fault: str, control: str) -> tuple[Cell, Cell]:
-    """Cause a fault for the participant's file and another strategy; return a cell for each."""
+    """Cause a fault for the participant's file and a control, another strategy.
+
+    Return the result (cell) of the file and that of the control.
+    """
     cell, control_cell = _run_fault(FAULTS[fault](bench), control)
     return cell, control_cell
 
@@ -78,11 +81,12 @@ def _run_with_control(bench: Bench, fault: str, control: str) -> tuple[Cell, Cel
 def _run_fault(fault: Fault, *controls: str) -> list[Cell]:
     """Cause a fault for the participant's file and these strategies.
 
-    Return the cell of the file, then those of the strategies.
+    Return the result (cell) of the file, then those of the strategies.
     """
     shop = fault.testbed.shop(RIVALS_NODE)
     strategies = {str(strategy["name"]): strategy for strategy in shop.strategies()}
-    # run_fault() leaves out a strategy without an expected verdict, so expect any verdict here.
+    # run_fault() leaves out a strategy without an expected verdict. So `mine` gets one, which is
+    # not used.
     mine: StrategyFacts = {**strategies[MINE], "verdicts": {fault.name: "exact"}}
     return run_fault(fault, [mine, *(strategies[control] for control in controls)])
 
@@ -90,9 +94,9 @@ def _run_fault(fault: Fault, *controls: str) -> list[Cell]:
 def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     """Cause LESSON_12_FAULTS, one after the other, until the participant's file is refused.
 
-    Return the refusal, or None, and the cells so far. A cell is the result for the file under one
-    fault. A cell is left out if a fault of LOCK_FAULTS had no effect. Any other inconclusive cell
-    leads to a refusal, or to Undecided if the machine is its cause.
+    Return the refusal, or None, and the cells so far. A cell is the result of the file under one
+    fault. If a fault of LOCK_FAULTS had no effect, its cell is left out. Any other inconclusive
+    cell leads to a refusal, or to Undecided if the machine is its cause.
     """
     cells: list[Cell] = []
     longest_lock_ttl = 0.0  # 0: the ttl of the participant's lock does not exceed the shop's ttl
@@ -100,10 +104,10 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
         bench.progress(f"{fault}: {FAULTS[fault].title}")
         cell, lock_ttl = _run_with_ttl(bench, fault, longest_lock_ttl)
         if lock_ttl > LONGEST_TTL_SECONDS:
-            facts = {"lives": lock_ttl, "most": LONGEST_TTL_SECONDS}
-            return Refusal("lives-too-long", facts), cells
+            ttl_details = {"lock_ttl": lock_ttl, "longest_ttl": LONGEST_TTL_SECONDS}
+            return Refusal("lives-too-long", ttl_details), cells
         if lock_ttl > longest_lock_ttl:
-            # The fault waits for the end of a ttl. It did not wait long enough for this lock.
+            # The fault waited for the end of a shorter ttl, so cause it again.
             longest_lock_ttl = lock_ttl
             cell, _ = _run_with_ttl(bench, fault, longest_lock_ttl)
         # Try again, because a busy machine must not lead to the refusal of correct code. A deadlock
@@ -118,16 +122,16 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
         if _is_inconclusive(cell):
             return _explain_inconclusive_cell(bench, fault), cells
         if cell["verdict"] != "exact":
-            broken_facts = {**cell, "title": FAULTS[fault].title}
-            return Refusal("breaks", broken_facts, tuple(cell["story"])), cells
+            details = {**cell, "title": FAULTS[fault].title}
+            return Refusal("breaks", details, tuple(cell["story"])), cells
     return None, cells
 
 
 def _run_with_ttl(bench: Bench, fault_name: str, min_ttl: float) -> tuple[Cell, float]:
-    """Cause a fault for the participant's file, with a ttl of at least `min_ttl` seconds.
+    """Cause a fault for the participant's file that waits at least `min_ttl` seconds for a lock.
 
-    Return the cell, and the measured ttl of the file's lock in seconds. Return 0 as the ttl if it
-    was not measured, or if the fault waits at least as long.
+    Return the result (cell), and the measured ttl of the file's lock in seconds. Instead of the ttl
+    return 0 if it was not measured, or if it is not longer than the fault waits.
     """
     fault = FAULTS[fault_name](bench)
     fault.ttl = max(fault.ttl, min_ttl)
@@ -139,24 +143,25 @@ def _run_with_ttl(bench: Bench, fault_name: str, min_ttl: float) -> tuple[Cell, 
 
 
 def _is_inconclusive(cell: Cell) -> bool:
-    """Return whether the fault had no effect, or the judge could not decide."""
+    """Return whether the fault had no effect on the strategy, or the judge could not decide."""
     return cell["verdict"] == "unknown" or bool(cell["missing"])
 
 
 def _explain_inconclusive_cell(bench: Bench, fault: str) -> Refusal:
-    """Repeat a fault whose cell was inconclusive, together with SOUND_STRATEGY.
+    """Find out whether the participant's file is the cause of an inconclusive cell.
 
-    Return a refusal if the file's cell is inconclusive again although SOUND_STRATEGY is exact.
-    Otherwise raise Undecided, because the machine may be the cause.
+    Cause the fault again, for the file and SOUND_STRATEGY. If the file's cell is inconclusive again
+    although SOUND_STRATEGY is exact, return the refusal of the file. Otherwise raise Undecided,
+    because the machine may be the cause.
     """
     cell, control_cell = _run_with_control(bench, fault, SOUND_STRATEGY)
     if control_cell["verdict"] != "exact" or not _is_inconclusive(cell):
-        raise Undecided(f"{fault}: {cell['missing'] or 'nothing to be seen'}")
+        raise Undecided(f"{fault}: {cell['missing'] or 'the fault had no visible effect'}")
     return _refuse_without_effect(control_cell, cell)
 
 
 def _refuse_without_effect(control_cell: Cell, cell: Cell) -> Refusal:
     """Return the refusal for a fault that affected the control, but not the participant's file."""
-    missing_effect = cell["missing"] or cell["why"] or "nothing was to be seen"
-    facts = {**cell, "missing": missing_effect, "control": control_cell["lock"]}
-    return Refusal("not-like-the-others", facts)
+    missing_effect = cell["missing"] or cell["why"] or "the fault had no visible effect"
+    details = {**cell, "missing": missing_effect, "control": control_cell["lock"]}
+    return Refusal("not-like-the-others", details)

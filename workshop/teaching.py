@@ -1,4 +1,8 @@
-"""The commands for facilitators and authors: plan, notes, quiz, report, pack, observe."""
+"""The commands for facilitators and authors: plan, notes, quiz, report, pack, observe.
+
+In a workshop the participants work in pairs, two at a laptop. A refusal is the reason why a check
+did not accept a pair's exercise.
+"""
 
 import json
 import re
@@ -28,14 +32,14 @@ from workshop.progress import Progress
 from workshop.render import MAX_COLUMNS
 from workshop.session import TypedLines
 
-#: The letters of the options of a question of the quiz.
+#: The letters of the options of each question in the quiz.
 QUIZ_LETTERS = "abcd"
 #: The subject of a plan's last part.
-SLACK = "slack: what went wrong until here; if nothing did, questions"
+SLACK = "slack: time for what went wrong; if nothing did, for questions"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class QuizQuestion:
     """One question of the quiz.
 
     answer  the letter of the right option
@@ -49,9 +53,9 @@ class Question:
 
 
 @cache
-def questions() -> list[Question]:
-    """Return the eight questions that are asked before and after the workshop."""
-    return [Question(**table) for table in read_toml("quiz.toml")["question"]]
+def quiz_questions() -> list[QuizQuestion]:
+    """Return the quiz: eight questions that are asked before and after the workshop."""
+    return [QuizQuestion(**table) for table in read_toml("quiz.toml")["question"]]
 
 
 def count_right_answers(answers: str) -> int:
@@ -60,28 +64,33 @@ def count_right_answers(answers: str) -> int:
     answers  a letter for each question, in order; `-` for no idea
     """
     return sum(
-        letter == question.answer for letter, question in zip(answers, questions(), strict=False)
+        letter == question.answer
+        for letter, question in zip(answers, quiz_questions(), strict=False)
     )
 
 
-def plans() -> dict[int, dict[str, Any]]:
-    """Return every plan by its length in minutes. The top of plans.toml explains the fields."""
+def read_plans() -> dict[int, dict[str, Any]]:
+    """Return every plan (timetable) of the workshop by its length in minutes.
+
+    The comment at the top of plans.toml explains the fields.
+    """
     return {int(minutes): plan for minutes, plan in read_toml("plans.toml").items()}
 
 
 def format_plan(minutes: int, beginning: int | None = None) -> list[str]:
-    """Return a plan of the workshop as lines of text.
+    """Return a plan (timetable) of the workshop as lines of text.
 
-    The first line of a part has its time, its length and its subject. The lines below it tell what
-    to say, type or open.
+    The first line of a part has its time, its length and its subject. The lines below tell the
+    facilitator what to say, type or open.
 
     minutes    the length of the plan
     beginning  in minutes since midnight; None: the plan counts from 0
     """
-    plan = plans()[minutes]
+    plan = read_plans()[minutes]
     lines = [str(plan["title"])]
     for preparation in plan["before"]:
         lines += _wrap("before        ", preparation)
+    # A part is a list: its minutes, its subject (a text, or a lesson's table), and further lines.
     parts = plan["parts"] + [[plan["slack"], SLACK]]
     elapsed_minutes = 0
     for part_minutes, subject, *details in parts:
@@ -117,8 +126,9 @@ def _format_time(elapsed_minutes: int, beginning: int | None) -> str:
 def format_phases(lesson: Lesson, phase_minutes: dict[str, int]) -> list[str]:
     """Return the lines of a lesson in a plan.
 
-    The lines tell what to do in each phase, and with pairs that are late or fast. A phase without
-    minutes is left out. Without the exercise (`do`), there is no line for fast pairs.
+    The lines tell the facilitator what to do in each phase, and with pairs that are late or fast. A
+    phase without minutes is left out. If the exercise (`do`) is left out, there is no line for fast
+    pairs.
 
     phase_minutes  the minutes of the phases `show`, `do` and `talk`, as in plans.toml
     """
@@ -141,7 +151,7 @@ def format_phases(lesson: Lesson, phase_minutes: dict[str, int]) -> list[str]:
 
 
 def _wrap(start: str, text: str) -> list[str]:
-    """Wrap a text that follows `start` into lines of at most MAX_COLUMNS columns.
+    """Return `start` and the text, wrapped into lines of at most MAX_COLUMNS columns.
 
     The text may begin with a label such as `late     `. All lines but the first are indented by the
     length of `start` and the label.
@@ -169,7 +179,7 @@ def _parse_time(text: str) -> int | None:
     return int(hour) * 60 + int(minute)
 
 
-def _leave_out(
+def _omit_refusals(
     refusals: Mapping[str, Mapping[str, str]], codes: Sequence[str]
 ) -> dict[str, Mapping[str, str]]:
     """Return the texts of all refusals except those with these codes."""
@@ -177,7 +187,7 @@ def _leave_out(
 
 
 class CommandError(Exception):
-    """A command is unknown, or cannot be run now. The message says what can be typed instead."""
+    """A command is unknown, or cannot be run now. The message is advice on what to type instead."""
 
 
 class Teaching:
@@ -193,7 +203,7 @@ class Teaching:
 
     def do_plan(self, arguments: list[str]) -> None:
         """Show the plan for a length in minutes, with times of day if a beginning is given."""
-        lengths = [str(minutes) for minutes in plans()]
+        lengths = [str(minutes) for minutes in read_plans()]
         length = arguments[0] if arguments else ""
         beginning_text = arguments[1] if len(arguments) > 1 else ""
         beginning = _parse_time(beginning_text)
@@ -209,7 +219,7 @@ class Teaching:
         if not arguments:
             for lesson in lessons().values():
                 self._show_answer(lesson)
-            self.out.print(f"quiz {''.join(question.answer for question in questions())}")
+            self.out.print(f"quiz {''.join(question.answer for question in quiz_questions())}")
         elif lesson_with_number := find_lesson(arguments[0]):
             self._show_notes_of_a_lesson(lesson_with_number)
         elif arguments[0].isdecimal():
@@ -222,23 +232,25 @@ class Teaching:
     def _show_notes_of_a_lesson(self, lesson: Lesson) -> None:
         """Show a facilitator's notes on a lesson. Likely refusals come before the others."""
         self._show_answer(lesson)
-        self._show("objective: ", lesson.objective)
+        self._print_labelled("objective: ", lesson.objective)
         for point in lesson.key_points:
-            self._show("key point: ", point)
+            self._print_labelled("key point: ", point)
         for letter, belief in lesson.misconceptions.items():
-            self._show(f"who says {letter} may believe: ", belief)
-        self._show("say: ", lesson.say)
+            self._print_labelled(f"participants who choose {letter} may believe: ", belief)
+        self._print_labelled("say: ", lesson.say)
         if lesson.likely_refusals:
             self.out.print("likely refusals:")
-        self._show_refusals({code: lesson.refusal_texts(code) for code in lesson.likely_refusals})
+        self._show_refusals(
+            {code: lesson.get_refusal_texts(code) for code in lesson.likely_refusals}
+        )
         for number, hint in enumerate(lesson.hints, 1):
-            self._show(f"hint {number}: ", hint)
+            self._print_labelled(f"hint {number}: ", hint)
         self.out.print(f"solution of {lesson.file}:\n{lesson.solution}")
         self.out.print("other refusals of the exercise:")
-        self._show_refusals(_leave_out(lesson.refusals, lesson.likely_refusals))
+        self._show_refusals(_omit_refusals(lesson.refusals, lesson.likely_refusals))
         self.out.print("\nrefusals that any exercise can get:")
         self._show_refusals(
-            _leave_out(common_refusals(), [*lesson.likely_refusals, *lesson.refusals])
+            _omit_refusals(common_refusals(), [*lesson.likely_refusals, *lesson.refusals])
         )
 
     def _show_notes_of_a_refusal(self, code: str) -> None:
@@ -263,53 +275,53 @@ class Teaching:
         self._show_refusals(texts_by_title)
 
     def _show_refusals(self, texts_by_title: Mapping[str, Mapping[str, str]]) -> None:
-        """Show refusals: for each its title, its reason, and the question to ask a pair."""
+        """Show each refusal: its title, its reason, and the question to ask a pair."""
         for title, texts in texts_by_title.items():
-            self._show(f"{title}: ", _name_placeholders(texts["why"]))
-            self._show("    ask: ", _name_placeholders(texts["question"]))
+            self._print_labelled(f"{title}: ", _replace_placeholders(texts["why"]))
+            self._print_labelled("    ask: ", _replace_placeholders(texts["question"]))
 
     def _show_answer(self, lesson: Lesson) -> None:
         """Show the right answer to the lesson's question."""
-        answer = lesson.option_text(lesson.answer)
-        self._show(f"lesson {lesson.number:2}  {lesson.answer}: ", answer)
+        answer = lesson.get_option_text(lesson.answer)
+        self._print_labelled(f"lesson {lesson.number:2}  {lesson.answer}: ", answer)
 
-    def _show(self, label: str, text: str) -> None:
-        """Show a label and a text. Further lines of the text are indented by the label's length."""
+    def _print_labelled(self, label: str, text: str) -> None:
+        """Print a label and a text, wrapped. All lines but the first are indented by the label."""
         indent = " " * len(label)
         self.out.print(textwrap.fill(label + text, self.out.width, subsequent_indent=indent))
 
     def do_quiz(self, arguments: list[str]) -> None:
-        """Ask the eight questions, keep the answers, and show how many are right.
+        """Ask the eight questions, record the answers, and show how many are right.
 
-        If the argument is eight letters, take them as the answers. If it is a number, only show the
-        question with this number, without its answer.
+        If the argument is eight letters, record them as the answers. If it is a number, only show
+        the question with this number, without its answer.
         """
-        question_count = len(questions())
+        question_count = len(quiz_questions())
         if arguments and arguments[0].isdecimal():
             number = int(arguments[0])
             if not 1 <= number <= question_count:
                 raise CommandError(f"the quiz has the questions 1 to {question_count}")
-            self._show_question(questions()[number - 1])
+            self._show_quiz_question(quiz_questions()[number - 1])
             return
         if arguments:
             answers = arguments[0].lower()
             if len(answers) != question_count or set(answers) - {*QUIZ_LETTERS, "-"}:
                 raise CommandError(f"give {question_count} letters, a to d, or - for no idea")
         elif sys.stdin.isatty():
-            answers = "".join(self._ask(question) for question in questions())
+            answers = "".join(self._ask_quiz_question(question) for question in quiz_questions())
         else:
-            raise CommandError("quiz takes eight letters where there is no terminal: quiz ab-dcab-")
-        self.progress.keep_quiz_answers(answers)
+            raise CommandError("without a terminal, type the eight answers, as in quiz ab-dcab-")
+        self.progress.record_quiz_answers(answers)
         self.out.print(f"{count_right_answers(answers)} of {question_count}")
 
-    def _show_question(self, question: Question) -> None:
+    def _show_quiz_question(self, question: QuizQuestion) -> None:
         self.out.print(f"\n{question.text}")
         for letter, option in zip(QUIZ_LETTERS, question.options, strict=True):
             self.out.print(f"  {letter}  {option}")
 
-    def _ask(self, question: Question) -> str:
+    def _ask_quiz_question(self, question: QuizQuestion) -> str:
         """Ask a question of the quiz. Return the letter that is typed, or `-` for no idea."""
-        self._show_question(question)
+        self._show_quiz_question(question)
         return self.typed_lines.ask_letter("> ", QUIZ_LETTERS) or "-"
 
     def do_report(self, arguments: list[str]) -> None:
@@ -330,17 +342,17 @@ class Teaching:
             return
         for quiz_time, answers in self.progress.quiz.items():
             self.out.print(
-                f"quiz {quiz_time}: {count_right_answers(answers)} of {len(questions())}"
+                f"quiz {quiz_time}: {count_right_answers(answers)} of {len(quiz_questions())}"
             )
         if not self.progress.quiz:
-            self.out.print("no quiz yet: quiz asks eight questions")
+            self.out.print("no quiz yet: type quiz to answer its eight questions")
         render.show_list(self.out, self.progress)
         for lesson in lessons().values():
-            if codes := self.progress.record_of(lesson)["codes"]:
-                self._show(f"lesson {lesson.number} refused: ", ", ".join(codes))
+            if codes := self.progress.get_record(lesson)["codes"]:
+                self._print_labelled(f"lesson {lesson.number} refused: ", ", ".join(codes))
 
     def _show_reports_of_the_room(self, patterns: Sequence[str]) -> None:
-        """Show the sums of the reports of all pairs in a room.
+        """Show the reports of all pairs in a room, added up.
 
         patterns  the paths of the reports, or patterns such as pair-*.json
         """
@@ -357,7 +369,7 @@ class Teaching:
         """Return the report that --json prints: the results of the quiz and of each lesson."""
         lesson_reports = []
         for lesson in lessons().values():
-            record = self.progress.record_of(lesson)
+            record = self.progress.get_record(lesson)
             lesson_reports.append(
                 {
                     "number": lesson.number,
@@ -374,7 +386,7 @@ class Teaching:
             quiz_time: {
                 "answers": answers,
                 "right": count_right_answers(answers),
-                "of": len(questions()),
+                "of": len(quiz_questions()),
             }
             for quiz_time, answers in self.progress.quiz.items()
         }
@@ -386,9 +398,9 @@ class Teaching:
         self.out.print(pack(folder.resolve()))
 
     def do_observe(self, arguments: list[str]) -> int:
-        """Run the commands of all lessons, and write their figures into the lessons.
+        """Run the commands of all lessons, and write their results into the lessons' texts.
 
-        Return 1 if the figures contradict the answer of a lesson.
+        Return 1 if the results contradict the right answer of a lesson.
         """
         observations = observe.observe()
         observe.write_observations(observations)
@@ -400,6 +412,6 @@ class Teaching:
         return exit_code
 
 
-def _name_placeholders(text: str) -> str:
-    """Return the text of a refusal with `<most>` for a fact such as `{most:g}`."""
+def _replace_placeholders(text: str) -> str:
+    """Return the text of a refusal with `<pttl>` for a placeholder such as `{pttl:g}`."""
     return re.sub(r"\{(\w+)[^}]*\}", r"<\1>", text)

@@ -189,7 +189,7 @@ def _fold_answer(text: str, lesson: Lesson) -> str:
             objective = f"*{lesson.objective}*"
             return f'{objective}\n\n{section[0]}<ol class="options" type="a">{options}</ol>\n\n'
         if heading == "Observe":
-            answer = f"**{lesson.answer}: {lesson.option_text(lesson.answer)}**"
+            answer = f"**{lesson.answer}: {lesson.get_option_text(lesson.answer)}**"
             summary = "<summary>The answer: decide first, then open it</summary>"
             return (
                 f'<details class="answer" markdown="1">{summary}\n\n## Observe\n\n{answer}\n{body}'

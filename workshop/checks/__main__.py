@@ -2,9 +2,9 @@
 
     python -m workshop.checks FILE
 
-Each line of stdin names a check (workshop/checks/one_check.py), and is answered with a line of
-stdout, the JSON of an EndedCheck. To start Python and import the shop takes a second. So this
-process does that once, and each process of a check is forked from it.
+Each line of stdin is the name of a check (workshop/checks/one_check.py). For each line, this
+process prints the JSON of an EndedCheck on one line. Starting Python and importing the shop takes a
+second, so this process does that once, and forks the process of each check.
 """
 
 import json
@@ -29,7 +29,7 @@ STDERR = 2
 
 
 def main(file: Path) -> None:
-    """Run the check that each line of stdin names, and print its result as JSON.
+    """Run the checks whose names are the lines of stdin, and print each result as JSON.
 
     SIGTERM ends this process and a running check.
     """

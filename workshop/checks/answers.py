@@ -1,6 +1,8 @@
 """The checks of lessons 1, 2, 9 and 10, whose exercises are answers instead of code that sells.
 
-lessons.toml names the checks of this module: schedules, tally, ask_again and table.
+lessons.toml lists the checks of this module: schedules, tally, ask_again and table. A check returns
+a Refusal, the reason why the participant's answers are not accepted, or None. lessons.toml explains
+the codes of the refusals, such as "swapped".
 """
 
 import re
@@ -52,7 +54,8 @@ SALES = [
     CountedSale((10, 10, 1), oversold=0, lost_updates=1),
     CountedSale((10, 5, 5), oversold=0, lost_updates=0),
 ]
-#: Strategy and fault -> the code of the refusal that corrects the belief behind a wrong answer.
+#: A cell of the table in lesson 10, a strategy under a fault -> the code of the refusal for a wrong
+#: answer. The refusal's texts correct the belief behind this answer.
 REFUSAL_CODE_BY_CELL = {
     ("token", "failover"): "replication-keeps-it",
     ("token-watchdog", "restart"): "a-restart-keeps-it",
@@ -69,13 +72,14 @@ VERDICTS = ("exact", "oversold", "deadlock")
 MAX_REQUESTS = 6
 #: The initial stock in lesson 9. A correct buyer buys one unit; a wrong buyer may buy several.
 UNITS_ON_SALE = 5
-#: The strategy under which the victim buys. Any correct strategy would do.
+#: The strategy with which the shop sells in lesson 9. Any correct strategy would do.
 STRATEGY = "row-lock"
-#: The buyer whose answer is lost.
+#: The buyer in lesson 9, to whom the shop's answer is lost.
 VICTIM = "victim"
-#: Outcomes of a request that has sold nothing, after which asking again makes sense.
+#: Outcomes of a request that has sold nothing, after which the buyer should try again.
 NOTHING_SOLD = ("busy", "lost", "unavailable")
-#: Called with the outcome of a request and its key. Returns the key of the next request, or None.
+#: The participant's function next_key(outcome, key). It gets the outcome of a buyer's request, and
+#: the request's Idempotency-Key. It returns the key of the next request, or None to stop.
 NextKey = Callable[[str, str], str | None]
 
 
@@ -110,10 +114,10 @@ def _check_letters(answer: object) -> Refusal | None:
     letters = _normalize_letters(answer)
     if sorted(letters) == sorted("AB" * MOVES_PER_BUYER):
         return None
-    facts = {"schedule": answer, "letters": len(letters)}
+    details = {"schedule": answer, "letters": len(letters)}
     if len(letters) > 2 * MOVES_PER_BUYER and set(letters) == {"A", "B"}:
-        return Refusal("too-many-moves", facts)
-    return Refusal("not-a-schedule", facts)
+        return Refusal("too-many-moves", details)
+    return Refusal("not-a-schedule", details)
 
 
 def _normalize_letters(answer: object) -> str:
@@ -128,7 +132,7 @@ def _normalize_letters(answer: object) -> str:
 def tally(module: ModuleType) -> Refusal | None:
     """Return a refusal unless the participant's two functions count every sale correctly.
 
-    A mistake that affects all sales, such as swapping the two functions, is reported rather than a
+    A mistake that affects all sales, such as swapping the two functions, takes precedence over a
     wrong count of one sale. lessons.toml refers to this function.
     """
     functions = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
@@ -139,12 +143,13 @@ def tally(module: ModuleType) -> Refusal | None:
     answers = {
         name: [function(*sale.arguments) for sale in SALES] for name, function in functions.items()
     }
-    no_answers = [None] * len(SALES)
-    without_return = [name for name, numbers in answers.items() if numbers == no_answers]
-    if len(without_return) == len(functions):
+    names_without_return = [
+        name for name, numbers in answers.items() if numbers == [None] * len(SALES)
+    ]
+    if len(names_without_return) == len(functions):
         return Refusal("todo")
-    if without_return:
-        return Refusal("no-return", {"function": without_return[0]})
+    if names_without_return:
+        return Refusal("no-return", {"function": names_without_return[0]})
     for name, numbers in answers.items():
         if refusal := _check_numbers(name, numbers):
             return refusal
@@ -157,15 +162,15 @@ def tally(module: ModuleType) -> Refusal | None:
     if answers == swapped_answers:
         return Refusal("swapped")
     for index, sale in enumerate(SALES):
-        facts = dict(zip(PARAMETERS, sale.arguments, strict=True))
+        details = dict(zip(PARAMETERS, sale.arguments, strict=True))
         answer = answers["oversold"][index]
         if answer != sale.oversold:
-            facts |= {"result": answer, "right": sale.oversold}
-            return _refuse_wrong_count(functions["oversold"], facts)
+            details |= {"result": answer, "right": sale.oversold}
+            return _refuse_wrong_count(functions["oversold"], details)
         answer = answers["lost_updates"][index]
         if answer != sale.lost_updates:
-            facts |= {"result": answer, "right": sale.lost_updates}
-            return Refusal("misses-lost-updates", facts)
+            details |= {"result": answer, "right": sale.lost_updates}
+            return Refusal("misses-lost-updates", details)
     return None
 
 
@@ -178,43 +183,46 @@ def _check_numbers(function_name: str, answers: Sequence[object]) -> Refusal | N
         # False counts as 0, because an expression such as `a > b and a - b` can return it.
         is_true = isinstance(answer, bool) and answer
         if is_true or not isinstance(answer, Real):
-            facts = {
+            details = {
                 "function": function_name,
                 "sale": ", ".join(map(str, sale.arguments)),
                 "result": repr(answer),
                 "kind": _describe_type(answer),
             }
-            return Refusal("not-a-number", facts)
+            return Refusal("not-a-number", details)
     return None
 
 
 def _check_parameter_order(
     name: str, function: Callable[..., object], right_answers: Sequence[int]
 ) -> Refusal | None:
-    """Return a refusal if the function is right only if its parameters are reordered.
+    """Return a refusal if the function would be right with its parameters in another order.
 
     name           the name of the function
     function       the participant's `oversold` or `lost_updates`
     right_answers  the right number for each of SALES
     """
-    # permutations() yields the right order first, so a correct function is not refused.
-    for order in permutations(PARAMETERS):
-        positions = [PARAMETERS.index(parameter) for parameter in order]
+    # permutations() yields PARAMETERS itself first, so a correct function is not refused.
+    for parameters in permutations(PARAMETERS):
+        positions = [PARAMETERS.index(parameter) for parameter in parameters]
         with suppress(Exception):  # the function may fail with values that it does not expect
             answers = [
                 function(*(sale.arguments[position] for position in positions)) for sale in SALES
             ]
-            if answers == right_answers and order == PARAMETERS:
+            if answers == right_answers and parameters == PARAMETERS:
                 return None
             if answers == right_answers:
-                facts = {"function": name, "sequence": ", ".join(order)}
-                return Refusal("arguments-swapped", facts)
+                details = {"function": name, "sequence": ", ".join(parameters)}
+                return Refusal("arguments-swapped", details)
     return None
 
 
-def _describe_type(value: object) -> str:
-    """Return words for the type of a value: the end of a message "f() returns X, which is"."""
-    match value:
+def _describe_type(answer: object) -> str:
+    """Return words for the type of an answer. They complete the message "f() returns X, which is".
+
+    lessons.toml has such messages.
+    """
+    match answer:
         case None:
             return "nothing"
         case bool():
@@ -223,29 +231,30 @@ def _describe_type(value: object) -> str:
             return "a text"
         case bytes():
             return "bytes"
-    return f"a {type(value).__name__}"
+    return f"a {type(answer).__name__}"
 
 
-def _refuse_wrong_count(oversold: Callable[..., object], facts: Mapping[str, object]) -> Refusal:
+def _refuse_wrong_count(oversold: Callable[..., object], details: Mapping[str, object]) -> Refusal:
     """Return the refusal for a wrong result of the participant's function `oversold`.
 
-    facts  the arguments of the call, by the names in PARAMETERS; the `result`, which is wrong; the
-           `right` count
+    details  the arguments of the call, by the names in PARAMETERS; its wrong `result`; the `right`
+             count
     """
-    count = facts["result"]
+    count = details["result"]
     if isinstance(count, Real) and count < 0:
-        return Refusal("negative-oversell", facts)
+        return Refusal("negative-oversell", details)
     # The right count does not depend on the stock that is left. So call the function with three
-    # different stocks, and see whether the result changes.
-    counts = [oversold(facts["initial"], facts["orders"], left) for left in (-7, 0, 50)]
+    # different stocks (any would do), and see whether the count changes.
+    counts = [oversold(details["initial"], details["orders"], left) for left in (-7, 0, 50)]
     depends_on_stock = counts.count(counts[0]) < len(counts)
-    return Refusal("looks-at-stock" if depends_on_stock else "counts-wrong", facts)
+    return Refusal("looks-at-stock" if depends_on_stock else "counts-wrong", details)
 
 
 def table(module: ModuleType) -> Refusal | None:
     """Check the participant's table of verdicts, and return a refusal for the first wrong cell.
 
-    A cell is a strategy (`lock`) under a fault. lessons.toml refers to this function.
+    Return None if every cell is right. A cell has the verdict of a strategy (`lock`) under a fault.
+    lessons.toml refers to this function.
     """
     answers = module.ANSWERS or {}
     if not isinstance(answers, Mapping):
@@ -267,10 +276,10 @@ def table(module: ModuleType) -> Refusal | None:
 class InvalidKey(Exception):
     """The participant's next_key() returned neither a key nor None."""
 
-    def __init__(self, outcome: str, returned: object) -> None:
-        super().__init__(f"next_key({outcome!r}, key) returned {returned!r}")
+    def __init__(self, outcome: str, return_value: object) -> None:
+        super().__init__(f"next_key({outcome!r}, key) returned {return_value!r}")
         self.outcome = outcome
-        self.returned = returned
+        self.return_value = return_value
 
 
 def ask_again(module: ModuleType) -> Refusal | None:
@@ -298,12 +307,13 @@ def ask_again(module: ModuleType) -> Refusal | None:
             or _check_refusals_after_lost_answer(next_key)
         )
     except InvalidKey as error:
-        return Refusal("not-a-key", {"outcome": error.outcome, "returned": repr(error.returned)})
+        details = {"outcome": error.outcome, "returned": repr(error.return_value)}
+        return Refusal("not-a-key", details)
 
 
 @contextmanager
 def _skip_sleeps(module: ModuleType) -> Iterator[None]:
-    """Make time.sleep() return at once. Participants let their buyers sleep between requests.
+    """Make time.sleep() return at once, because a participant's next_key() may sleep.
 
     module  the participant's file
     """
@@ -320,20 +330,21 @@ def _skip_sleeps(module: ModuleType) -> Iterator[None]:
 
 
 def _check_lost_answer(next_key: NextKey) -> Refusal | None:
-    """Return a refusal unless a buyer who gets no answer finds its order by asking again.
+    """Return a refusal unless a buyer who gets no answer learns by a retry that it has an order.
 
-    The buyer must not buy a second unit, and must stop after the outcome `sold`. `next_key`
-    returns the key of the buyer's next request, or None to stop.
+    The buyer must not buy a second unit, and must stop after the outcome `sold`.
+
+    next_key  returns the key of the buyer's next request, or None to stop
     """
     sale = open_sale(UNITS_ON_SALE)
     outcomes = _buy_until_done(next_key)
     order_numbers = _read_order_numbers(sale)
-    facts = {"orders": " and ".join(order_numbers)}
-    story = tuple(f"asks, is answered {outcome}" for outcome in outcomes)
+    details = {"orders": " and ".join(order_numbers)}
+    story = tuple(f"sends a request, is answered {outcome}" for outcome in outcomes)
     if len(order_numbers) > 1:
-        return Refusal("new-key", facts, story)
+        return Refusal("new-key", details, story)
     if outcomes[-1] != "sold":
-        return Refusal("gives-up", facts, story)
+        return Refusal("gives-up", details, story)
     if outcomes.count("sold") > 1:
         return Refusal("nags", {"outcome": "sold"}, story)
     return None
@@ -346,12 +357,12 @@ def _read_order_numbers(sale: int) -> list[str]:
 
 
 def _buy_with(key: str) -> None:
-    """Let the victim buy with this key. If the key has bought already, this buys nothing."""
+    """Let the victim buy with this Idempotency-Key, unless it has bought with it already."""
     check_out(Attempt(product=PRODUCT, buyer=VICTIM, lock=STRATEGY, key=key))
 
 
 def _check_two_buyers(next_key: NextKey) -> Refusal | None:
-    """Return a refusal if next_key() gives two buyers who got no answer the same key."""
+    """Return a refusal if next_key() returns the same key for two buyers who got no answer."""
     key_of_ann = next_key("unknown", "key-of-ann")
     key_of_bob = next_key("unknown", "key-of-bob")
     if key_of_ann is not None and key_of_ann == key_of_bob:
@@ -362,8 +373,10 @@ def _check_two_buyers(next_key: NextKey) -> Refusal | None:
 def _check_other_outcomes(next_key: NextKey) -> Refusal | None:
     """Return a refusal if a buyer repeats its request too often, or gives up too early.
 
-    next_key() returns the key with which the buyer asks again, or None to stop. The final outcomes
-    are sold_out, sold and error. After the outcomes in NOTHING_SOLD a buyer must ask again.
+    After the outcomes sold_out, sold and error a buyer must stop. After the outcomes in
+    NOTHING_SOLD it must try again.
+
+    next_key  returns the key of the buyer's next request, or None to stop
     """
     for outcome in ("sold_out", "sold"):
         if next_key(outcome, f"key-{outcome}") is not None:
@@ -380,33 +393,36 @@ def _check_refusals_after_lost_answer(next_key: NextKey) -> Refusal | None:
     """Return a refusal if a buyer changes its key, or gives up, after a retry was refused.
 
     The first request sells a unit, but the buyer gets no answer. The shop then refuses each retry,
-    which does not mean that the first request sold nothing. next_key() returns the key of the
-    buyer's next request, or None to give up.
+    which does not mean that the first request sold nothing.
+
+    next_key  returns the key of the buyer's next request, or None to give up
     """
     sale = open_sale(UNITS_ON_SALE)
     first_key = uuid.uuid4().hex
     _buy_with(first_key)
-    story = ["asks with a key: sold, but the answer is lost"]
+    story = ["sends a request with a key: sold, but the answer is lost"]
     for outcome in (CommitUnknown.outcome, *NOTHING_SOLD):  # the lost answer, then the refusals
         key = next_key(outcome, first_key)
         if outcome != CommitUnknown.outcome:
-            story.append(f"asks with the same key, is answered {outcome}")
+            story.append(f"sends a request with the same key, is answered {outcome}")
         if key is None:
-            facts = {"orders": " and ".join(_read_order_numbers(sale))}
-            return Refusal("gives-up", facts, tuple(story))
+            details = {"orders": " and ".join(_read_order_numbers(sale))}
+            return Refusal("gives-up", details, tuple(story))
         if key != first_key:
             _buy_with(key)
-            story.append("asks with a new key, is answered sold")
-            facts = {"outcome": outcome, "orders": " and ".join(_read_order_numbers(sale))}
-            return Refusal("new-key-after-refusal", facts, tuple(story))
+            story.append("sends a request with a new key, is answered sold")
+            details = {"outcome": outcome, "orders": " and ".join(_read_order_numbers(sale))}
+            return Refusal("new-key-after-refusal", details, tuple(story))
     return None
 
 
 def _buy_until_done(next_key: NextKey) -> list[str]:
-    """Let the victim buy with the keys of `next_key`, and return the outcomes that it sees.
+    """Let a buyer send requests until it should stop, and return the outcomes that it gets.
 
-    The first request that sells a unit is not answered: the victim sees the outcome `unknown`
-    instead of `sold`. The victim stops when `next_key` returns None, or after MAX_REQUESTS.
+    The answer to the first request that sells a unit is lost: the buyer gets the outcome `unknown`
+    instead of `sold`. The buyer stops when `next_key` returns None, or after MAX_REQUESTS.
+
+    next_key  gets an outcome and the request's key; returns the key of the next request, or None
     """
     key: str | None = uuid.uuid4().hex
     outcomes: list[str] = []

@@ -1,4 +1,4 @@
-"""The end of a process that has run a check."""
+"""The exit code and the output of a process that has run a check."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ CHECK_TIMEOUT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class EndedCheck:
-    """The end of a process that has run a check.
+    """A process that has run a check, and has ended.
 
     exit_code  negative if a signal ended the process; None if it took too long and was killed
     stdout     its output; the last line is the outcome, unless the process failed

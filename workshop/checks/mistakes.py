@@ -37,22 +37,22 @@ PARAMETERS = {
     "read": ("attempt",),
     "write": ("attempt", "stock"),
 }
-#: Python's message for a call with arguments that do not match the function's parameters. The group
-#: is the name of the function.
+#: Python's message for a call with arguments that do not match the function's parameters. The
+#: regular expression's group is the name of the function.
 WRONG_CALL = re.compile(r"(?:[\w.<>]+\.)?(\w+)\(\) (?:takes|missing|got an unexpected)\b")
 #: Redis's messages for an EVAL without a number of keys, or with a number that is too large.
 WRONG_NUMBER_OF_KEYS = re.compile(r"^value is not an integer|^Number of keys")
 #: Django's message for a statement in a transaction that an error has ended.
 FAILED_TRANSACTION = re.compile(r"An error occurred in the current transaction")
-#: Python's message for an object of a class that lacks required (abstract) methods. The group is
-#: the last of the methods.
+#: Python's message for an object of a class that lacks required (abstract) methods. The regular
+#: expression's group is the last of these methods.
 ABSTRACT_CLASS = re.compile(r"Can't instantiate abstract class \w+ .*?(\w+)'?$")
 
 
 def explain_error(error: BaseException, module: ModuleType) -> Refusal:
-    """Return the refusal for an error that ended a check.
+    """Return the refusal for an error that ended a check: the participant's mistake behind it.
 
-    Raises Undecided if a server does not answer.
+    Raises Undecided if a server does not answer, because then there need not be a mistake.
     """
     chain = list(_walk_causes(error))
     root_cause = chain[-1]
@@ -64,7 +64,7 @@ def explain_error(error: BaseException, module: ModuleType) -> Refusal:
         or _find_failed_transaction(chain)
         or _find_broken_file(chain)
         or _find_missing_function(root_cause, module)
-        or _refuse_error(chain, module)
+        or _find_line_of_error(chain, module)
         or Refusal("check-failed", {"error": f"{type(root_cause).__name__}: {root_cause}"})
     )
 
@@ -98,10 +98,10 @@ def _can_reach_servers() -> bool:
 
 
 def _find_wrong_call(error: BaseException, module: ModuleType) -> Refusal | None:
-    """Return the refusal for a function that takes too few or too many arguments for the shop.
+    """Return the refusal for a function that does not take the arguments that the shop passes.
 
-    Return None for any other error. Python raises the TypeError in the frame of the caller, so an
-    error in a frame of the participant's file does not come from a call by the shop.
+    Return None for any other error. Python raises the TypeError of a wrong call in the frame of the
+    caller. So an error in a frame of the participant's file does not come from a call by the shop.
     """
     wrong_call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
     if wrong_call is None or wrong_call[1] not in PARAMETERS:
@@ -165,11 +165,14 @@ def _find_failed_transaction(chain: list[BaseException]) -> Refusal | None:
 
 
 def _find_broken_file(chain: list[BaseException]) -> Refusal | None:
-    """Return the refusal for a BrokenFile, by which the shop reports a mistake in the file."""
+    """Return the refusal for a mistake that the shop itself has found in the file.
+
+    The shop reports such a mistake as the error BrokenFile.
+    """
     for error in chain:
         if isinstance(error, BrokenFile):
-            # The cause is the error that buy() raised. Without a cause, buy() is missing, or it
-            # returned something other than a Receipt.
+            # If buy() raised an error, this error is the cause. Without a cause, buy() is missing,
+            # or it returned something other than a Receipt.
             code = "raises" if error.__cause__ else "no-receipt"
             return Refusal(code, {"error": str(error)})
     return None
@@ -196,8 +199,8 @@ def _find_missing_function(error: BaseException, module: ModuleType) -> Refusal 
     )
 
 
-def _refuse_error(chain: list[BaseException], module: ModuleType) -> Refusal | None:
-    """Return a refusal that names the root cause and the participant's line that led to it.
+def _find_line_of_error(chain: list[BaseException], module: ModuleType) -> Refusal | None:
+    """Return a refusal with the root cause and the participant's line that led to it.
 
     Return None if no traceback of the chain contains a line of the participant's file.
     """
@@ -205,9 +208,12 @@ def _refuse_error(chain: list[BaseException], module: ModuleType) -> Refusal | N
     root_cause = chain[-1]
     for error in chain:
         trace = walk_tb(error.__traceback__)
-        lines = [line for frame, line in trace if _is_in_file(frame.f_code.co_filename, module)]
-        if lines:
-            text = f"{file_name}: line {lines[-1]}: {type(root_cause).__name__}: {root_cause}"
+        line_numbers = [
+            number for frame, number in trace if _is_in_file(frame.f_code.co_filename, module)
+        ]
+        if line_numbers:
+            error_text = f"{type(root_cause).__name__}: {root_cause}"
+            text = f"{file_name}: line {line_numbers[-1]}: {error_text}"
             code = "number-of-keys" if _passes_wrong_key_count_to_eval(root_cause) else "raises"
             return Refusal(code, {"error": text})
     return None
@@ -223,4 +229,5 @@ def _passes_wrong_key_count_to_eval(error: BaseException) -> bool:
 
 
 def _is_in_file(filename: str, module: ModuleType) -> bool:
+    """Return whether this is the name of the participant's file."""
     return filename == module.__file__

@@ -1,8 +1,8 @@
 """Runs one check of a participant's file in this process.
 
-A check is named `module.function`, a function of this package, as in the `checks` of lessons.toml;
-`module` alone means `module.refusal`. The function returns the refusal of a solution that is not
-accepted, or None (workshop/refusal.py).
+A check is a function of this package with the name `module.function`, as in the `checks` of
+lessons.toml. It returns a Refusal, the reason why the participant's solution is not accepted, or
+None (workshop/refusal.py).
 """
 
 import json
@@ -24,8 +24,11 @@ from workshop.refusal import Refusal, Undecided
 def run_and_exit(check: str, path: Path) -> None:
     """Check a file, print the outcome, and end this process with exit code 0.
 
-    The last line of stdout is JSON: {"refusal": null}, {"refusal": {code, facts, story}} or
+    The last line of stdout is JSON: {"refusal": null}, {"refusal": {code, details, story}} or
     {"undecided": reason}. Raises any error of the check itself.
+
+    check  the name of the check, `module.function` in workshop/checks
+    path   the participant's file
     """
     try:
         print_outcome_and_exit(find_refusal(check, path))
@@ -34,13 +37,13 @@ def run_and_exit(check: str, path: Path) -> None:
 
 
 def find_refusal(check: str, path: Path) -> Refusal | None:
-    """Return the refusal of a file, or None if it passes the check.
+    """Run a check on a participant's file. Return the file's refusal, or None if it passes.
 
     If a step of the check takes too long, a second thread prints the outcome and ends the process.
     Raises Undecided if a server does not answer or the machine is too slow.
     """
     watch_for_slow_steps(path, print_outcome_and_exit)
-    with SwallowedMistakes(path) as swallowed:
+    with SwallowedMistakes(path) as swallowed_mistakes:
         try:
             module = OwnFile("mine", path).load_module()
         except BrokenFile as error:
@@ -56,17 +59,17 @@ def find_refusal(check: str, path: Path) -> Refusal | None:
             return explain_error(error, module)
     if refusal is None:
         return None
-    return swallowed.explain_refusal(refusal)
+    return swallowed_mistakes.replace_refusal(refusal)
 
 
 def find_check(check: str) -> Callable[[ModuleType], Refusal | None]:
     """Import the module of a check, and return the function of the check.
 
-    check  `module.function` in workshop/checks, or `module` for its function `refusal`
+    check  `module.function` in workshop/checks
     """
     module_name, _, function_name = check.partition(".")
     module = import_module(f"workshop.checks.{module_name}")
-    function: Callable[[ModuleType], Refusal | None] = getattr(module, function_name or "refusal")
+    function: Callable[[ModuleType], Refusal | None] = getattr(module, function_name)
     return function
 
 
@@ -76,7 +79,8 @@ def print_outcome_and_exit(outcome: Refusal | Undecided | None) -> None:
         report: dict[str, object] = {"undecided": str(outcome)}
     else:
         report = {"refusal": None if outcome is None else asdict(outcome)}
-    # The facts may contain any object that the participant's code returned: it is printed as text.
+    # The refusal's details may contain any object that the participant's code returned. JSON lacks
+    # most types, so such an object is printed as text.
     report_line = json.dumps(report, default=str)
     print(f"\n{report_line}", flush=True)  # the participant's output may end without a line break
     os._exit(0)

@@ -1,8 +1,8 @@
-"""Tests a participant's lock without the shop, on a real server.
+"""Tests a participant's lock without the shop, on a real Redis server.
 
 The checks acquire and release the lock. They interrupt the participant's code after each command
-that it sends to Redis. At this point another buyer uses the lock, or the process is killed. The
-checks judge the lock by the keys on the server, and by whether a second buyer gets the lock.
+that it sends to Redis. During the interruption another buyer uses the lock, or the process is
+killed. The checks judge the lock by the keys on the server, and by whether a second buyer gets it.
 """
 
 import datetime
@@ -35,21 +35,22 @@ SHORT_TTL_SECONDS = 0.3
 #: The bounds of a correct ttl, relative to the requested ttl. They leave room for rounding and for
 #: a busy machine.
 MIN_TTL_RATIO, MAX_TTL_RATIO = 0.95, 1.05
-#: Time that a busy machine may lose between two commands.
+#: How long a busy machine may take between two commands.
 LATENESS_MS = 5_000
-#: Tries of a check that a busy machine may be too slow for.
+#: How often a check repeats a measurement for which a busy machine was too slow.
 MAX_TRIES = 10
 #: How long other buyers may be refused after the death of a holder with SHORT_TTL_SECONDS.
 RECOVERY_TIMEOUT_SECONDS = 3 * SHORT_TTL_SECONDS
-#: By how much a buyer's wrong clock is ahead.
-SECONDS_AHEAD = 20.0
-#: The point that is sent after each command of the tested lock. The colon marks a point inside a
-#: lock, at which the buyers of a schedule do not stop.
+#: How far a buyer's wrong clock is ahead.
+CLOCK_AHEAD_SECONDS = 20.0
+#: The name of the injection point after each command of the tested lock. At an injection point the
+#: shop calls a function of the check (shop/sale/points.py). The colon marks a point inside a lock,
+#: at which the buyers of a schedule do not stop.
 COMMAND_POINT = "own:command"
 #: Time after which a key with a ttl of about a millisecond is gone.
 IMMEDIATE_EXPIRY_SECONDS = 0.02
-#: How long to wait for the ttl of a key, which a thread of the participant's code may set.
-EXPIRY_TIMEOUT_SECONDS = 0.2
+#: How long a thread of the participant's code may take to set the ttl of a new key.
+TTL_TIMEOUT_SECONDS = 0.2
 #: Commands that delete keys.
 DELETING_COMMANDS = frozenset({"DEL", "UNLINK", "GETDEL"})
 
@@ -73,10 +74,10 @@ class KeyState(NamedTuple):
 
 
 class RecordingClient(redis.Redis):
-    """A Redis client that records its commands, and reports COMMAND_POINT after each of them.
+    """A Redis client that records its commands, and has an injection point after each of them.
 
-    A point is a place in the code at which a check can act, for example let another buyer act. The
-    participant's code reports no points itself, so its commands are observed from outside.
+    At an injection point, here COMMAND_POINT, a check can act: for example let another buyer try.
+    The participant's code has no injection points, so its client adds them.
 
     sent_commands       the names of the commands that were sent
     deleted_keys        the keys in the commands that delete keys, whether or not they existed
@@ -110,7 +111,10 @@ class RecordingClient(redis.Redis):
             raise redis.ConnectionError("this command was lost on its way")
 
     def record_command(self, args: tuple[Any, ...], reply: Any) -> None:
-        """Record a command, and whether its reply contains bytes. Then report COMMAND_POINT."""
+        """Record a command, and whether its reply contains bytes. Then let a check act.
+
+        The check acts at the injection point COMMAND_POINT.
+        """
         self.sent_commands.append(str(args[0]))
         self.record_deleted_keys(args)
         replies = reply if isinstance(reply, list) else [reply]
@@ -169,10 +173,10 @@ class _RecordingPipeline(Pipeline):
 class Probe:
     """Makes locks of the participant's class, interrupts their code, and records what happens.
 
-    lock_class    the class of the lock
+    lock_class    the participant's class
     module        the participant's file
-    plain_client  a client of the same server, whose commands are not recorded and send no points
-    story         the lines of the check's story so far, each with its time
+    plain_client  a client of the same server; its commands are not recorded or interrupted
+    story         the timeline of the check so far: lines for the participant, each with its time
     """
 
     def __init__(self, lock_class: Callable[..., Any], module: ModuleType) -> None:
@@ -199,13 +203,17 @@ class Probe:
         name, ttl = self._lock_arguments[id(lock)]
         return self.lock_class(RecordingClient(self.plain_client), name, ttl=ttl)
 
-    def tell(self, text: str) -> None:
+    def add_to_story(self, text: str) -> None:
         """Add a line to the story, with the seconds since the probe was made."""
         self.story.append(f"{time.monotonic() - self._started_at:6.3f} s  {text}")
 
-    def refuse(self, code: str, **facts: Any) -> Refusal:
-        """Return a refusal with the story so far."""
-        return Refusal(code, facts, tuple(self.story))
+    def make_refusal(self, code: str, **details: Any) -> Refusal:
+        """Return the reason why the lock is not accepted, with the story so far.
+
+        code     the refusal's name in lessons.toml
+        details  the values of the placeholders in the refusal's texts in lessons.toml
+        """
+        return Refusal(code, details, tuple(self.story))
 
     def read_state(self, key: str) -> KeyState:
         """Return the state of a key on the server."""
@@ -217,11 +225,12 @@ class Probe:
         )
 
     def wait_for_pttl(self, key: str) -> int:
-        """Return a key's PTTL. If the key has no ttl, wait for one up to EXPIRY_TIMEOUT_SECONDS.
+        """Return the remaining milliseconds of a key. Wait up to TTL_TIMEOUT_SECONDS for a ttl.
 
-        The lock may have a thread that sets the ttl after try_lock() has returned.
+        The lock may have a thread that sets the ttl after try_lock() has returned. If the key never
+        gets a ttl, return -1, as the command PTTL does.
         """
-        deadline = time.monotonic() + EXPIRY_TIMEOUT_SECONDS
+        deadline = time.monotonic() + TTL_TIMEOUT_SECONDS
         while (pttl := int(self.plain_client.pttl(key))) == -1 and time.monotonic() < deadline:
             time.sleep(IMMEDIATE_EXPIRY_SECONDS)
         return pttl
@@ -246,24 +255,27 @@ class Probe:
         return "{" + ", ".join(sorted(member.decode(errors="replace") for member in members)) + "}"
 
     def check_first_try(self, lock: Any) -> Refusal | None:
-        """Let A ask for a free lock. Return a refusal unless try_lock() returns a true value."""
-        returned = lock.try_lock("a")
-        if returned:
+        """Let buyer A try to get a free lock. Return a refusal unless A gets it.
+
+        A gets the lock if try_lock() returns a true value.
+        """
+        return_value = lock.try_lock("a")
+        if return_value:
             return None
         if not self.plain_client.exists(lock.key):
-            return self.refuse("never-acquires", returned=repr(returned))
-        self.tell(
-            f"A asks: try_lock() returns {returned!r}; "
+            return self.make_refusal("never-acquires", returned=repr(return_value))
+        self.add_to_story(
+            f"A tries: try_lock() returns {return_value!r}; "
             f"{lock.key} is there: {self._describe_value(lock.key)}"
         )
-        if returned is None:
-            return self.refuse("no-return", function="try_lock")
+        if return_value is None:
+            return self.make_refusal("no-return", function="try_lock")
         if lock.client.has_received_bytes:
-            return self.refuse("bytes-and-str", returned=repr(returned))
-        return self.refuse("never-acquires", returned=repr(returned))
+            return self.make_refusal("bytes-and-str", returned=repr(return_value))
+        return self.make_refusal("never-acquires", returned=repr(return_value))
 
     def check_clock_ahead(self, lock: Any, call: Callable[[], Any], action: str) -> Refusal | None:
-        """Return a refusal if the lock's ttl is too long when A's clock is ahead.
+        """Return a refusal if the lock's ttl is too long when buyer A's clock is ahead.
 
         call    lets A set the ttl of the lock to LONG_TTL_SECONDS
         action  what A does in the call, for the story: "A renews its lock"
@@ -273,20 +285,23 @@ class Probe:
         pttl = int(self.plain_client.pttl(lock.key))
         if pttl <= MAX_TTL_RATIO * LONG_TTL_MS:
             return None
-        self.tell(f"A's clock is {SECONDS_AHEAD:g} s ahead; {action}, PTTL says {pttl}")
-        return self.refuse("ends-by-own-clock", ahead=SECONDS_AHEAD, left=pttl, ttl=LONG_TTL_MS)
+        self.add_to_story(f"A's clock is {CLOCK_AHEAD_SECONDS:g} s ahead; {action}, PTTL is {pttl}")
+        return self.make_refusal(
+            "ends-by-own-clock", ahead=CLOCK_AHEAD_SECONDS, pttl=pttl, ttl=LONG_TTL_MS
+        )
 
     def run_in_child(self, call: Callable[[], Any]) -> None:
         """Make the call in a child process, and wait for its end."""
-        self.kill_after(0, call)  # 0: do not kill it
+        self.kill_after_command(0, call)  # 0: do not kill the child
 
     def count_commands(self, call: Callable[[], Any]) -> int:
         """Make a call, and return the number of commands that it sends to Redis."""
-        with interrupt_at_command(0, lambda: None) as sent:  # 0: never interrupt the call
+        # 0: never interrupt the call
+        with interrupt_after_command(0, lambda: None) as sent_commands:
             call()
-        return len(sent)
+        return len(sent_commands)
 
-    def interleave(
+    def interrupt_after_each_command(
         self,
         call: Callable[[Any], object],
         interruption: Callable[[Any, int], object],
@@ -295,10 +310,11 @@ class Probe:
     ) -> Iterator[tuple[Any, object, dict[str, int]]]:
         """Repeat a call, interrupting it after its first command, then its second, and so on.
 
-        Each repetition uses a new lock. There is no interruption after the last command. Each
-        repetition yields the lock, the return value of the call, and two numbers for the message of
-        a refusal: `command`, the number of the command before the interruption, and `commands`, the
-        number of all commands.
+        Each repetition uses a new lock. There is no interruption after the last command.
+
+        Yields for each repetition the lock, the return value of the call, and the numbers of its
+        commands, for the texts of a refusal: `command`, the last one before the interruption, and
+        `commands`, how many there are in all.
 
         call          calls the participant's code on the lock
         interruption  called at the interruption, with the lock and the number of the last command
@@ -310,21 +326,21 @@ class Probe:
         for number in range(1, command_count):
             lock = self.make_lock()
             prepare(lock)
-            with interrupt_at_command(number, partial(interruption, lock, number)):
-                returned = call(lock)
-            yield lock, returned, {"command": number, "commands": command_count}
+            with interrupt_after_command(number, partial(interruption, lock, number)):
+                return_value = call(lock)
+            yield lock, return_value, {"command": number, "commands": command_count}
 
-    def kill_after(self, number: int, call: Callable[[], Any]) -> bool:
-        """Make the call in a child process, which is killed after its n-th command.
+    def kill_after_command(self, number: int, call: Callable[[], Any]) -> bool:
+        """Make the call in a child process, and kill the child after one of its commands.
 
-        Return whether the child was killed. It ends by itself if the call sends fewer commands.
+        Return whether the child was killed. If the call sends fewer commands, the child is not.
 
-        number  n; 0: do not kill the child
+        number  the number of the command, from 1; 0: do not kill the child
         """
         child = os.fork()
         if child == 0:
             self.plain_client.connection_pool.reset()  # the parent uses the same sockets
-            with interrupt_at_command(number, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+            with interrupt_after_command(number, lambda: os.kill(os.getpid(), signal.SIGKILL)):
                 try:
                     call()
                 finally:
@@ -335,14 +351,14 @@ class Probe:
 
 @contextmanager
 def clock_ahead(module: ModuleType) -> Iterator[None]:
-    """Set this process's wall clock ahead by SECONDS_AHEAD. The server's clock stays right.
+    """Set this process's wall clock ahead by CLOCK_AHEAD_SECONDS. The server's clock stays right.
 
     module  the participant's file, which may have imported a function by `from time import time`
     """
     real_time = time.time
     real_time_ns = time.time_ns
     real_datetime = datetime.datetime
-    ahead = datetime.timedelta(seconds=SECONDS_AHEAD)
+    ahead = datetime.timedelta(seconds=CLOCK_AHEAD_SECONDS)
 
     class DatetimeAhead(real_datetime):  # type: ignore[misc, valid-type]
         """The class `datetime`, whose now() and utcnow() are ahead."""
@@ -356,8 +372,8 @@ def clock_ahead(module: ModuleType) -> Iterator[None]:
             return super().now(datetime.UTC).replace(tzinfo=None) + ahead
 
     replacements: list[tuple[object, object]] = [
-        (real_time, lambda: real_time() + SECONDS_AHEAD),
-        (real_time_ns, lambda: real_time_ns() + round(SECONDS_AHEAD * 1e9)),
+        (real_time, lambda: real_time() + CLOCK_AHEAD_SECONDS),
+        (real_time_ns, lambda: real_time_ns() + round(CLOCK_AHEAD_SECONDS * 1e9)),
         (real_datetime, DatetimeAhead),
     ]
     with ExitStack() as undo:
@@ -370,22 +386,22 @@ def clock_ahead(module: ModuleType) -> Iterator[None]:
 
 
 @contextmanager
-def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
-    """Call `interruption` once: after the n-th command that the block sends to Redis.
+def interrupt_after_command(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
+    """Call `interruption` once: after one of the commands that the block sends to Redis.
 
     Yields a list with an entry for each command so far, except the commands of `interruption`.
 
-    number  n; if it is 0, `interruption` is never called
+    number  the number of the command, from 1; if it is 0, `interruption` is never called
     """
-    sent: list[str] = []
+    sent_commands: list[str] = []
     is_interrupting = False
 
-    def count_and_interrupt(name: str, facts: Mapping[str, object]) -> None:
+    def count_and_interrupt(point: str, facts: Mapping[str, object]) -> None:
         nonlocal is_interrupting
-        if is_interrupting or name != COMMAND_POINT:
+        if is_interrupting or point != COMMAND_POINT:
             return
-        sent.append(name)
-        if len(sent) == number:
+        sent_commands.append(point)
+        if len(sent_commands) == number:
             is_interrupting = True
             try:
                 interruption()
@@ -393,14 +409,14 @@ def interrupt_at_command(number: int, interruption: Callable[[], object]) -> Ite
                 is_interrupting = False
 
     with points.use_probe(count_and_interrupt):
-        yield sent
+        yield sent_commands
 
 
 def run_checks(module: ModuleType, *checks: Callable[[Probe], Refusal | None]) -> Refusal | None:
     """Run these checks on the lock of the participant's file, and return the first refusal.
 
-    Return None if no check refuses the lock. A file whose `buy` is not made by `guarded(...)` is
-    refused without a check.
+    A refusal is the reason why the lock is not accepted. Return None if it passes all checks. The
+    file must define `buy = guarded(LOCK_CLASS)`; otherwise it is refused without a check.
     """
     buy = getattr(module, "buy", None)
     if not isinstance(buy, Guarded):

@@ -1,7 +1,9 @@
 """Purchases with the code of the participant's file, which a check runs, pauses or kills.
 
-The last part of this module has the checks that lessons.toml names: `inside_out` of lesson 6,
-`no_lock` of lesson 11 and `any_purchase` of lesson 12.
+The last part of this module has the checks that lessons.toml lists: `inside_out` of lesson 6,
+`no_lock` of lesson 11 and `any_purchase` of lesson 12. Each runs several functions `_check_...`, in
+which the buyers A and B buy. Such a function returns a Refusal, the reason why the file is not
+accepted, or None. The codes of the refusals are explained in lessons.toml.
 """
 
 import threading
@@ -49,8 +51,9 @@ from workshop.refusal import Refusal
 
 
 class SentStatement(NamedTuple):
-    """A statement of a purchase.
+    """An SQL statement of a purchase.
 
+    buyer      the name of the buyer whose purchase sent it
     text       its text, without quotation marks
     row_count  the number of rows that it returned or changed
     """
@@ -60,27 +63,28 @@ class SentStatement(NamedTuple):
     row_count: int
 
 
-#: The strategy that the participant's file becomes.
+#: The name of the strategy that the shop reads from the participant's file.
 MINE = "mine"
-#: The messages of BrokenFile with which purchases of the current sale failed.
+#: Messages of the purchases in the current sale that failed by a mistake in the file (BrokenFile).
 purchase_errors: list[str] = []
 #: The database's errors for wrong statements in the current sale. The shop mistakes some of them
 #: for a lost connection, and answers `unavailable`.
 statement_errors: list[DatabaseError] = []
 #: The statements of the current sale. The check of all schedules clears them after each schedule.
 statements: list[SentStatement] = []
-#: The buyers of the current sale that called select_for_update().
-row_locks_requested: list[str] = []
-#: The attribute `buyer` is the buyer whose purchase runs in this thread.
+#: The names of the buyers who called select_for_update() in the current sale.
+buyers_with_select_for_update: list[str] = []
+#: The attribute `buyer` is the name of the buyer whose purchase runs in this thread.
 _this_thread = threading.local()
-#: Points of a schedule, in the words of the lessons. A move ends at its point, so the move that
-#: writes is the one up to `at_commit`.
+#: Injection points of a purchase (shop/sale/points.py) -> the move of a schedule that ends there,
+#: in the words of the lessons.
 POINTS_IN_WORDS = {
     "after_read": "reads",
     "at_commit": "writes",
-    "unlocked_before_commit": "gives its lock back",
+    "unlocked_before_commit": "releases its lock",
 }
-#: Points of a paused purchase, in the words of the lessons: where the buyer is during the pause.
+#: Injection points of a purchase -> what a buyer who is paused there does, in the words of the
+#: lessons.
 PAUSES_IN_WORDS = {
     "acquired": "has the lock",
     "paused": "is paused",
@@ -90,11 +94,11 @@ PAUSES_IN_WORDS = {
     "after_commit": "commits",
 }
 PRODUCT = "apple"
-#: An initial stock that the buyers of a check cannot sell out.
+#: An initial stock that is larger than the number of buyers in any check.
 AMPLE_STOCK = 10
 #: An initial stock from which a wrong purchase can take several units.
 SEVERAL_UNITS = 5
-#: Outcomes after which a buyer gives up without a unit.
+#: Outcomes of a purchase after which a buyer without a unit does not try again.
 FINAL_OUTCOMES = ("sold_out", "error")
 #: A product that no buyer of a check buys.
 OTHER_PRODUCT = "pear"
@@ -104,9 +108,9 @@ OTHER_STOCK = 5
 DEADLOCK_SQLSTATE = "40P01"
 #: The story of a purchase whose COMMIT has no answer.
 COMMIT_WITHOUT_AN_ANSWER = ("A writes, A commits, the answer of the COMMIT gets lost",)
-#: Seconds between two checks whether a resumed buyer is blocked.
-BLOCKED_CHECK_SECONDS = 0.01
-#: Selects whether any connection to this database waits for a lock of another one.
+#: Time between two queries whether the database blocks a resumed buyer.
+BLOCKED_POLL_INTERVAL_SECONDS = 0.01
+#: Selects whether any connection to this database waits for a lock of another connection.
 BLOCKED_BUYER_QUERY = """
     SELECT coalesce(bool_or(pg_blocking_pids(pid) <> '{}'), false) FROM pg_stat_activity
     WHERE datname = current_database()
@@ -118,21 +122,22 @@ class Killed(BaseException):
 
 
 def install_as_mine(module: ModuleType) -> None:
-    """Make the participant's file the strategy `mine`, and record what its purchases do.
+    """Let the shop sell with the participant's file under the strategy name `mine`.
 
-    Errors, SQL statements and calls of select_for_update() are recorded in lists of this module.
+    The errors, the SQL statements and the calls of select_for_update() of its purchases are
+    recorded in lists of this module.
     """
     strategy = make_strategy(MINE, Path(str(module.__file__)))
-    _record_row_locks()
+    _record_calls_of_select_for_update()
 
     def buy_and_record(attempt: Attempt) -> Receipt:
         def record_statement(
             execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any
         ) -> Any:
-            returned = execute(sql, params, many, context)
+            return_value = execute(sql, params, many, context)
             text = " ".join(str(sql).split()).replace('"', "")
             statements.append(SentStatement(attempt.buyer, text, context["cursor"].rowcount))
-            return returned
+            return return_value
 
         _this_thread.buyer = attempt.buyer
         try:
@@ -150,7 +155,7 @@ def install_as_mine(module: ModuleType) -> None:
     STRATEGIES[MINE] = replace(strategy, buy=buy_and_record)
 
 
-def _record_row_locks() -> None:
+def _record_calls_of_select_for_update() -> None:
     """Record which buyers call select_for_update().
 
     The call alone sends no statement. Only reading the rows sends SELECT ... FOR UPDATE.
@@ -159,7 +164,7 @@ def _record_row_locks() -> None:
 
     def record_and_call(rows: Any, *args: Any, **options: Any) -> Any:
         if buyer := getattr(_this_thread, "buyer", None):
-            row_locks_requested.append(buyer)
+            buyers_with_select_for_update.append(buyer)
         return select_for_update(rows, *args, **options)
 
     # This is not undone, because the process ends with the check. It uses setattr(), because mypy
@@ -168,12 +173,12 @@ def _record_row_locks() -> None:
 
 
 def has_unsent_row_lock() -> bool:
-    """Return whether select_for_update() was called in this sale, but no row lock was sent."""
-    return bool(row_locks_requested) and not _is_row_lock_sent()
+    """Return whether a buyer called select_for_update(), but its SELECT was never sent."""
+    return bool(buyers_with_select_for_update) and not _was_select_for_update_sent()
 
 
-def _is_row_lock_sent() -> bool:
-    """Return whether a SELECT ... FOR UPDATE was sent in this sale."""
+def _was_select_for_update_sent() -> bool:
+    """Return whether a SELECT ... FOR UPDATE was sent in the current sale."""
     return any("for update" in statement.text.casefold() for statement in statements)
 
 
@@ -183,15 +188,15 @@ def open_sale(units: int) -> int:
     purchase_errors.clear()
     statement_errors.clear()
     statements.clear()
-    row_locks_requested.clear()
+    buyers_with_select_for_update.clear()
     locks_client().flushdb()
-    # A wrong try of lesson 8 may have left a fence that is higher than those of the next locks.
+    # A wrong file of lesson 8 may have left a fence that is higher than those of the next locks.
     Product.objects.filter(name=PRODUCT).update(fence=0)
     return opening.restock(product=PRODUCT, amount=units).pk
 
 
 def buy(buyer: str) -> Receipt:
-    """Sell one unit to this buyer under `mine`. Raises ShopError."""
+    """Sell one unit to this buyer with the participant's code. Raises ShopError."""
     return check_out(Attempt(product=PRODUCT, buyer=buyer, lock=MINE))
 
 
@@ -211,7 +216,7 @@ def try_to_buy(buyer: str) -> str:
     return "sold"
 
 
-def describe_answer(purchase: Callable[[], str]) -> str:
+def run_and_describe_outcome(purchase: Callable[[], str]) -> str:
     """Run a purchase and return its outcome.
 
     If an error in the participant's file ended the purchase, return the first line of its message.
@@ -223,30 +228,33 @@ def describe_answer(purchase: Callable[[], str]) -> str:
 
 
 @contextmanager
-def interrupt_at_statement(number: int, interruption: Callable[[], object]) -> Iterator[list[str]]:
-    """Call `interruption` just before this thread sends its n-th statement in the block.
+def interrupt_before_statement(
+    number: int, interruption: Callable[[], object]
+) -> Iterator[list[str]]:
+    """Call `interruption` once: just before this thread sends one of the block's statements.
 
-    Yields the list of the statements so far. It includes the n-th when `interruption` is called.
+    Yields a list of the statements so far, including the one that is about to be sent.
 
-    number  n; if it is 0, `interruption` is never called
+    number  the number of the statement, from 1; if it is 0, `interruption` is never called
     """
-    sent: list[str] = []
+    sent_statements: list[str] = []
 
-    def interrupt_or_execute(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-        sent.append(" ".join(str(sql).split()))
-        if len(sent) == number:
+    def interrupt_and_execute(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        sent_statements.append(" ".join(str(sql).split()))
+        if len(sent_statements) == number:
             interruption()
         return execute(sql, *rest)
 
-    with connection.execute_wrapper(interrupt_or_execute):
-        yield sent
+    with connection.execute_wrapper(interrupt_and_execute):
+        yield sent_statements
 
 
 def count_statements_of_a_purchase() -> int:
     """Let A buy one unit without an interruption, and return the number of its statements."""
-    with interrupt_at_statement(0, lambda: None) as sent:  # 0: only record the statements
+    # 0: only record the statements
+    with interrupt_before_statement(0, lambda: None) as sent_statements:
         buy("A")
-    return len(sent)
+    return len(sent_statements)
 
 
 def raise_killed() -> None:
@@ -257,83 +265,90 @@ def raise_killed() -> None:
 def check_single_buyer(after_read: Callable[[], None] | None = None) -> Refusal | None:
     """Return a refusal unless one buyer gets the only unit, and other products stay unchanged.
 
-    after_read  called when the buyer has read the stock, at the shop's point `after_read`
+    after_read  called when the buyer has read the stock
     """
 
-    def at_point(name: str, facts: Mapping[str, object]) -> None:
-        if name == "after_read" and after_read is not None:
+    def act_at_point(point_name: str, facts: Mapping[str, object]) -> None:
+        if point_name == "after_read" and after_read is not None:
             after_read()
 
     opening.restock(product=OTHER_PRODUCT, amount=OTHER_STOCK)
     sale = open_sale(1)
-    with use_probe(at_point):
+    with use_probe(act_at_point):
         outcome = try_to_buy("A")
     if count_orders_and_stock(sale) != (1, 0):
         return _explain_wrong_sale(sale, outcome)
-    left = Product.objects.get(name=OTHER_PRODUCT).amount
-    if left != OTHER_STOCK:
-        return Refusal("other-products", {"left": left, "stock": OTHER_STOCK})
+    other_stock_left = Product.objects.get(name=OTHER_PRODUCT).amount
+    if other_stock_left != OTHER_STOCK:
+        return Refusal("other-products", {"stock_left": other_stock_left, "stock": OTHER_STOCK})
     return None
 
 
 def _explain_wrong_sale(sale: int, outcome: str) -> Refusal:
     """Return the refusal for a sale of one unit that did not end with one order and no stock.
 
-    outcome  the shop's answer to A, who was the only buyer
+    outcome  the outcome of A's purchase; A was the only buyer
     """
-    orders, left = count_orders_and_stock(sale)
+    orders, stock_left = count_orders_and_stock(sale)
     if orders > 1:
-        return Refusal("more-than-one", {"stock": 1, "orders": orders, "left": left})
+        return Refusal("more-than-one", {"stock": 1, "orders": orders, "stock_left": stock_left})
     if orders:
-        return Refusal("order-without-unit", {"left": left})
+        return Refusal("order-without-unit", {"stock_left": stock_left})
     if outcome == "sold_out":
         # The code may have tried to take two units, and found only one. Try a larger stock.
         larger_sale = open_sale(SEVERAL_UNITS)
         try_to_buy("A")
-        orders, left = count_orders_and_stock(larger_sale)
-        if orders and (orders, left) != (1, SEVERAL_UNITS - 1):
-            facts = {"stock": SEVERAL_UNITS, "orders": orders, "left": left}
-            return Refusal("more-than-one", facts)
+        orders, stock_left = count_orders_and_stock(larger_sale)
+        if orders and (orders, stock_left) != (1, SEVERAL_UNITS - 1):
+            details = {"stock": SEVERAL_UNITS, "orders": orders, "stock_left": stock_left}
+            return Refusal("more-than-one", details)
     return Refusal("never-sells", {"outcome": outcome})
 
 
 def check_killed_purchase() -> Refusal | None:
-    """Return a refusal if a killed purchase leaves an order and the old stock, or only one of both.
+    """Return a refusal if a killed purchase leaves an order without a reduced stock, or vice versa.
 
     One purchase is killed before its second statement, the next one before its third, and so on.
     A purchase that is killed after its COMMIT, for instance before it releases a session lock,
     leaves both an order and a reduced stock, which is right.
     """
-    for number in count(2):
+    # A purchase that is killed before its first statement leaves nothing, so begin with the second.
+    for statement_number in count(2):
         sale = open_sale(1)
-        with suppress(Killed), interrupt_at_statement(number, raise_killed) as sent:
+        with (
+            suppress(Killed),
+            interrupt_before_statement(statement_number, raise_killed) as sent_statements,
+        ):
             buy("A")
         connection.close()  # as if the process had ended: the database rolls back
-        if len(sent) < number:  # the purchase ended before it sent an n-th statement
+        if len(sent_statements) < statement_number:  # the purchase ended without being killed
             return None
-        orders, left = count_orders_and_stock(sale)
-        if (orders, left) not in ((0, 1), (1, 0)):
-            return Refusal("no-transaction", {"orders": orders, "left": left})
+        orders, stock_left = count_orders_and_stock(sale)
+        if (orders, stock_left) not in ((0, 1), (1, 0)):
+            return Refusal("no-transaction", {"orders": orders, "stock_left": stock_left})
     return None
 
 
 def check_second_buyer() -> Refusal | None:
-    """Return a refusal unless the second buyer of a single unit is answered `sold_out`."""
+    """Return a refusal unless the second buyer of a single unit gets the outcome `sold_out`."""
     open_sale(1)
     try_to_buy("A")
-    answer = describe_answer(partial(try_to_buy, "B"))
-    return None if answer == "sold_out" else Refusal("sold-out-not-said", {"answer": answer})
+    outcome = run_and_describe_outcome(partial(try_to_buy, "B"))
+    return None if outcome == "sold_out" else Refusal("sold-out-not-said", {"answer": outcome})
 
 
 def run_unless_blocked(actor: StoppingActor, *, to: str | None = ENDED) -> bool:
-    """Let a paused buyer go on until the point `to`, or until the end of its purchase.
+    """Let a paused buyer go on until an injection point, or until the end of its purchase.
 
-    Return True if the buyer has reached one of these, and False if the database blocks it first.
+    Return False if the database blocks the buyer before that, otherwise True.
+
+    actor  the buyer
+    to     the name of the injection point; ENDED: only the end of the purchase counts
     """
     restart_step_timer()
     while True:
         actor.resume()
-        while not actor.wait_until_settled(BLOCKED_CHECK_SECONDS):
+        while not actor.wait_until_settled(BLOCKED_POLL_INTERVAL_SECONDS):
             with connection.cursor() as cursor:
                 cursor.execute(BLOCKED_BUYER_QUERY)
                 if cursor.fetchone()[0]:
@@ -342,16 +357,16 @@ def run_unless_blocked(actor: StoppingActor, *, to: str | None = ENDED) -> bool:
             return True
 
 
-def tell_story(log: Sequence[str]) -> tuple[str, ...]:
-    """Return a story of one line: the points that the buyers reached, in order.
+def describe_steps(log: Sequence[str]) -> tuple[str, ...]:
+    """Return the buyers' steps in words, as a story of one line: `A has the lock, A reads, ...`.
 
-    log  entries such as "A after_read"
+    log  a buyer and the injection point that it reached, in order, such as "A after_read"
     """
-    moves = []
+    steps = []
     for entry in log:
         buyer, _, point_name = entry.partition(" ")
-        moves.append(f"{buyer} {PAUSES_IN_WORDS.get(point_name, point_name)}")
-    return (", ".join(moves),)
+        steps.append(f"{buyer} {PAUSES_IN_WORDS.get(point_name, point_name)}")
+    return (", ".join(steps),)
 
 
 def run_all_schedules() -> Iterator[two_buyers.ScheduleRun]:
@@ -369,7 +384,11 @@ def run_all_schedules() -> Iterator[two_buyers.ScheduleRun]:
 
 
 def describe_run(run: two_buyers.ScheduleRun) -> str:
-    """Return a run in the words of the lessons: `ABAABB: A reads, B reads, ...; 2 of 1 sold`."""
+    """Return a run in the words of the lessons: `ABAABB: A reads, B reads, ...; 2 of 1 sold`.
+
+    Each entry of the run's log is a buyer and the injection point that it reached, such as
+    "A after_read".
+    """
     words = []
     for number, entry in enumerate(run.log):
         buyer, _, point_name = entry.partition(" ")
@@ -417,8 +436,8 @@ def _check_lock_is_held() -> Refusal | None:
         was_free_at_read.append(_is_lock_free())
 
     refusal = check_single_buyer(inspect_redis)
-    if refusal is not None and refusal.facts.get("outcome") == "busy":
-        return Refusal("waits-for-itself")  # no other buyer could hold the lock
+    if refusal is not None and refusal.details.get("outcome") == "busy":
+        return Refusal("waits-for-itself")  # A is the only buyer, so only A can hold the lock
     if refusal is not None:
         return refusal
     if any(was_free_at_read):
@@ -432,7 +451,7 @@ def _check_lock_is_held() -> Refusal | None:
 def _check_release_without_sale() -> Refusal | None:
     """Return a refusal unless a buyer who finds no stock left releases the lock."""
     open_sale(0)
-    describe_answer(partial(try_to_buy, "A"))
+    run_and_describe_outcome(partial(try_to_buy, "A"))
     return None if _is_lock_free() else Refusal("released-after-a-sale-only")
 
 
@@ -441,7 +460,7 @@ def _read_redis_keys() -> set[str]:
 
 
 def _is_lock_free() -> bool:
-    """Return whether B can acquire the lock now. B releases it again."""
+    """Return whether buyer B can acquire the lock now. B releases the lock again."""
     lease = redis_lock(Attempt(product=PRODUCT, buyer="B", lock=MINE)).try_acquire()
     if lease is not None:
         lease.release()
@@ -449,17 +468,20 @@ def _is_lock_free() -> bool:
 
 
 def _check_schedules_under_lock() -> Refusal | None:
-    """Return a refusal if any schedule of two buyers oversells or loses an update."""
+    """Return a refusal if any schedule of two buyers oversells or loses an update.
+
+    A schedule is an order of the moves of two buyers.
+    """
     runs = list(run_all_schedules())
     wrong_runs = [run for run in runs if run.is_wrong]
     if not wrong_runs:
         return None
-    facts = {"wrong_runs": len(wrong_runs), "runs": len(runs)}
-    return Refusal("free-before-commit", facts, (describe_run(wrong_runs[0]),))
+    details = {"wrong_runs": len(wrong_runs), "runs": len(runs)}
+    return Refusal("free-before-commit", details, (describe_run(wrong_runs[0]),))
 
 
 def _check_pause_after_every_statement() -> Refusal | None:
-    """Return a refusal if an update is lost when A is paused after any of its statements."""
+    """Return a refusal if an update is lost when buyer A is paused after any of its statements."""
     open_sale(2)  # enough stock for the purchase whose statements are counted
     for number in range(1, count_statements_of_a_purchase() + 1):
         if refusal := _check_pause_after(number):
@@ -468,7 +490,9 @@ def _check_pause_after_every_statement() -> Refusal | None:
 
 
 def _check_pause_after(number: int) -> Refusal | None:
-    """Return a refusal if an update is lost when A is paused after this statement.
+    """Return a refusal if an update is lost when buyer A is paused after this statement.
+
+    Buyer B buys during the pause, unless the database blocks it.
 
     number  the position of the statement in A's purchase, from 1
     """
@@ -476,10 +500,10 @@ def _check_pause_after(number: int) -> Refusal | None:
     statement_numbers = count(1)
 
     def execute_and_pause(execute: Callable[..., Any], *statement: Any) -> Any:
-        returned = execute(*statement)
+        return_value = execute(*statement)
         if next(statement_numbers) == number:
             point_reached.send("paused")
-        return returned
+        return return_value
 
     def buy_with_pause() -> str:
         with connection.execute_wrapper(execute_and_pause):
@@ -497,7 +521,7 @@ def _check_pause_after(number: int) -> Refusal | None:
         buyer_a.finish()
         buyer_b.finish()
     if sale_report(sale).lost_updates:
-        return Refusal("read-before-lock", {}, tell_story(run.log))
+        return Refusal("read-before-lock", {}, describe_steps(run.log))
     return None
 
 
@@ -534,7 +558,7 @@ def any_purchase(module: ModuleType) -> Refusal | None:
 
 
 def _check_key_is_kept() -> Refusal | None:
-    """Return a refusal if a second request with the same key buys a second unit."""
+    """Return a refusal if a second request with the same Idempotency-Key buys a second unit."""
     sale = open_sale(2)
     key = uuid.uuid4().hex
     for _ in range(2):
@@ -544,13 +568,13 @@ def _check_key_is_kept() -> Refusal | None:
 
 
 def _check_order_is_not_denied() -> Refusal | None:
-    """Return a refusal if a buyer has an order, but is told that nothing was sold.
+    """Return a refusal if a buyer has an order, but gets an outcome of FINAL_OUTCOMES.
 
-    The answer to the buyer's COMMIT is lost.
+    The answer to the COMMIT of this order is lost.
     """
-    orders, answer = _buy_and_lose_commit_answer()
-    if orders and answer in FINAL_OUTCOMES:
-        return Refusal("denies-an-order", {"answer": answer}, COMMIT_WITHOUT_AN_ANSWER)
+    orders, outcome = _buy_and_lose_commit_answer()
+    if orders and outcome in FINAL_OUTCOMES:
+        return Refusal("denies-an-order", {"answer": outcome}, COMMIT_WITHOUT_AN_ANSWER)
     return None
 
 
@@ -563,10 +587,13 @@ def _check_no_second_purchase() -> Refusal | None:
 
 
 def _buy_and_lose_commit_answer() -> tuple[int, str]:
-    """Let A buy, and lose the answer to A's COMMIT. Return the number of orders and A's outcome."""
+    """Let buyer A buy, and lose the answer to its COMMIT.
+
+    Return the number of orders, and the outcome of A's purchase.
+    """
     sale = open_sale(2)
     with _lose_answer_of_commit():
-        outcome = describe_answer(partial(try_to_buy, "A"))
+        outcome = run_and_describe_outcome(partial(try_to_buy, "A"))
     orders, _ = count_orders_and_stock(sale)
     return orders, outcome
 
@@ -596,7 +623,7 @@ def _lose_answer_of_commit() -> Iterator[None]:
 
 
 def _check_no_lock_is_used() -> Refusal | None:
-    """Return a refusal unless the buyer gets the only unit while Redis has no key."""
+    """Return a refusal unless a buyer gets the only unit while Redis has no key."""
     key_counts: list[int] = []
     refusal = check_single_buyer(lambda: key_counts.append(int(locks_client().dbsize())))
     if refusal is None and any(key_counts):
@@ -607,24 +634,25 @@ def _check_no_lock_is_used() -> Refusal | None:
 def _check_schedules() -> Refusal | None:
     """Return a refusal if any schedule oversells, loses an update, or ends with an unsold unit.
 
-    A schedule is an order of the moves of two buyers. Errors of a buyer are refused, too.
+    A schedule is an order of the moves of two buyers. A buyer that ends with an error leads to a
+    refusal, too.
     """
     try:
         with _let_other_buyer_move_in_sleep():
             for run in run_all_schedules():
-                facts = {"schedule": run.schedule}
+                details = {"schedule": run.schedule}
                 story = (describe_run(run),)
                 if run.is_wrong:
-                    return Refusal(_classify_violation(), facts, story)
+                    return Refusal(_find_code_of_wrong_schedule(), details, story)
                 # An earlier check has shown that the code sells to a single buyer, so it fails
                 # only when no unit is left.
                 if purchase_errors:
                     return Refusal("sold-out-not-said", {"answer": purchase_errors[0]}, story)
                 if run.report.undersold:
-                    return Refusal("gave-up", facts, story)
+                    return Refusal("gave-up", details, story)
                 statements.clear()
     except AssertionError as error:
-        cause = error.__cause__  # the buyer's error, because of which the schedule ended
+        cause = error.__cause__  # the error of the buyer's purchase, which ended the schedule
         if isinstance(cause, IntegrityError):
             return Refusal("check-as-flow", {"error": str(cause).splitlines()[0]})
         if isinstance(cause, OperationalError):
@@ -639,8 +667,8 @@ def _check_schedules() -> Refusal | None:
 def _let_other_buyer_move_in_sleep() -> Iterator[None]:
     """Let the other buyer make its next move while a buyer sleeps between two transactions.
 
-    The sleeping buyer holds no lock and will try again, like a buyer who was answered `busy`. So
-    its sleep is reported as the point `refused`, at which a schedule lets the other buyer move.
+    The sleeping buyer holds no lock and will try again, like a buyer with the outcome `busy`. So
+    the sleep counts as the injection point `refused`, at which the other buyer moves next.
     """
     sleep = time.sleep
 
@@ -656,7 +684,7 @@ def _let_other_buyer_move_in_sleep() -> Iterator[None]:
         yield
 
 
-def _classify_violation() -> str:
+def _find_code_of_wrong_schedule() -> str:
     """Return the code of the refusal for a schedule that oversold, according to the cause.
 
     The cause is found in `statements`, the recorded SQL statements of both buyers.
@@ -676,7 +704,7 @@ def _classify_violation() -> str:
             return "row-count-ignored"
     if buyers_with_order - buyers_with_update:
         return "order-without-write"
-    if _is_row_lock_sent():
+    if _was_select_for_update_sent():
         return "read-before-lock"
     changes = [update.text.casefold().partition(" where ")[0] for update in updates]
     conditions = [update.text.casefold().partition(" where ")[2] for update in updates]

@@ -1,4 +1,8 @@
-"""The check of lesson 7, `refusal`: only the holder renews its lock, for as long as it works."""
+"""The check of lesson 7: only the holder renews its lock, for as long as it works.
+
+Buyers A and B use the same lock, with the tokens "a" and "b". A Refusal is the reason why the
+participant's lock is not accepted; lessons.toml explains its code, such as "takes-over".
+"""
 
 import time
 from functools import partial
@@ -17,7 +21,7 @@ from workshop.checks.probe import (
 )
 from workshop.refusal import Refusal, Undecided
 
-#: Remaining time of a lock before its renewal. Longer than a check.
+#: Remaining time of a lock before its renewal. It is longer than a check takes.
 REMAINING_MS = 15_000
 #: Ttls that are not whole seconds.
 FRACTIONAL_TTLS_SECONDS = (0.7, 1.25, 1.75)
@@ -26,13 +30,14 @@ FRACTIONAL_TTLS_SECONDS = (0.7, 1.25, 1.75)
 WORKING_TTL_SECONDS = 1.2
 #: How long the holder works. A lock that is not renewed ends meanwhile.
 WORK_SECONDS = 1.6 * WORKING_TTL_SECONDS
-#: A renewal that is late by more than this part of the ttl makes the check undecided.
+#: If a renewal is late by more than this part of the ttl, the machine is too slow, and the check
+#: raises Undecided.
 MAX_LATENESS_RATIO = 0.2
 #: More renewals than this within WORK_SECONDS would keep Redis busy.
 MAX_RENEWALS = 100
 
 
-def refusal(module: ModuleType) -> Refusal | None:
+def renewal(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in the renewal of a lock, or None.
 
     lessons.toml refers to this function.
@@ -48,78 +53,86 @@ def refusal(module: ModuleType) -> Refusal | None:
 
 
 def _check_who_can_renew(probe: Probe) -> Refusal | None:
-    """Return a refusal unless A can renew a lock that it holds, but not B's lock or a free one."""
+    """Return a refusal unless buyer A can renew exactly the locks that it holds.
+
+    A must not renew buyer B's lock or a free one.
+    """
     lock = probe.make_lock()
     probe.plain_client.set(lock.key, "b", px=REMAINING_MS)
-    returned_for_another = lock.renew("a")
+    return_value_for_b = lock.renew("a")
     token_after = probe.plain_client.get(lock.key)
     pttl = int(probe.plain_client.pttl(lock.key))
-    probe.tell(
-        f"B has the lock for {REMAINING_MS} ms; A renews: renew() says {returned_for_another!r}, "
+    probe.add_to_story(
+        f"B has the lock for {REMAINING_MS} ms; A renews: renew() returns {return_value_for_b!r}, "
         f"PTTL {pttl}"
     )
     if token_after is not None and token_after != b"b":
         text = token_after.decode(errors="replace")
-        probe.tell(f"the key held b, B's token; now it holds {text}")
-        return probe.refuse("takes-over", left=pttl)
+        probe.add_to_story(f"the key held b, B's token; now it holds {text}")
+        return probe.make_refusal("takes-over", pttl=pttl)
     if not _has_b_kept_its_lock(probe, lock.key):
-        return probe.refuse("renews-anybody", left=pttl)
+        return probe.make_refusal("renews-anybody", pttl=pttl)
     probe.plain_client.delete(lock.key)
-    returned_for_free_lock = lock.renew("a")
-    probe.tell(f"nobody has it; A renews: renew() says {returned_for_free_lock!r}")
+    return_value_for_free_lock = lock.renew("a")
+    probe.add_to_story(f"nobody has it; A renews: renew() returns {return_value_for_free_lock!r}")
     if probe.plain_client.exists(lock.key):
-        return probe.refuse("resurrects")
+        return probe.make_refusal("resurrects")
     if refusal := _check_own_renewal(probe, lock):
         return refusal
-    if returned_for_another or returned_for_free_lock:
-        return probe.refuse("says-the-wrong-thing")
+    if return_value_for_b or return_value_for_free_lock:
+        return probe.make_refusal("says-the-wrong-thing")
     return None
 
 
 def _check_own_renewal(probe: Probe, lock: Any) -> Refusal | None:
-    """Return a refusal unless a renewal by A gives A's lock its whole ttl again."""
+    """Return a refusal unless a renewal by the holder, buyer A, restores the whole ttl."""
     probe.plain_client.set(lock.key, "a", px=REMAINING_MS)
     lock.client.clear_records()
-    returned = lock.renew("a")
+    return_value = lock.renew("a")
     pttl = int(probe.plain_client.pttl(lock.key))
-    probe.tell(f"A has it for {REMAINING_MS} ms and renews: renew() says {returned!r}, PTTL {pttl}")
-    facts = {
+    probe.add_to_story(
+        f"A has it for {REMAINING_MS} ms and renews: renew() returns {return_value!r}, PTTL {pttl}"
+    )
+    details = {
         "before": REMAINING_MS,
-        "left": pttl,
+        "pttl": pttl,
         "ttl": LONG_TTL_MS,
-        "returned": repr(returned),
+        "returned": repr(return_value),
     }
     if pttl == -1 or pttl > LONG_TTL_MS * MAX_TTL_RATIO:  # -1: the key has no ttl any more
-        return probe.refuse("just-longer", **facts)
+        return probe.make_refusal("just-longer", **details)
     if REMAINING_MS - LATENESS_MS < pttl <= REMAINING_MS:  # as before the renewal
-        return probe.refuse(_choose_code_without_renewal(lock, returned), **facts)
+        return probe.make_refusal(_find_code_of_missing_renewal(lock, return_value), **details)
     if pttl <= REMAINING_MS:
-        return probe.refuse("wrong-unit", **facts)
+        return probe.make_refusal("wrong-unit", **details)
     if pttl < LONG_TTL_MS * MIN_TTL_RATIO:
-        return probe.refuse("too-short", **facts)
-    if returned is None:
-        return probe.refuse("no-return", function="renew")
-    return None if returned else probe.refuse("says-the-wrong-thing")
+        return probe.make_refusal("too-short", **details)
+    if return_value is None:
+        return probe.make_refusal("no-return", function="renew")
+    return None if return_value else probe.make_refusal("says-the-wrong-thing")
 
 
-def _choose_code_without_renewal(lock: Any, returned: object) -> str:
-    """Return the refusal's code for a renew() that does not extend the lock of its holder."""
-    if not returned and lock.client.has_run_script():
+def _find_code_of_missing_renewal(lock: Any, return_value: object) -> str:
+    """Return the code of the refusal for a renew() that does not extend its holder's lock.
+
+    return_value  what renew() returned
+    """
+    if not return_value and lock.client.has_run_script():
         return "script-arguments"
-    if not returned and lock.client.has_received_bytes:
+    if not return_value and lock.client.has_received_bytes:
         return "bytes-and-str"
     return "expires"
 
 
 def _check_clock_ahead(probe: Probe) -> Refusal | None:
-    """Return a refusal if a renewal by a buyer whose clock is ahead sets too long a ttl."""
+    """Return a refusal if a renewal sets too long a ttl when the buyer's clock is ahead."""
     lock = probe.make_lock()
     probe.plain_client.set(lock.key, "a", px=REMAINING_MS)
     return probe.check_clock_ahead(lock, partial(lock.renew, "a"), "A renews its lock")
 
 
 def _check_fractional_ttls(probe: Probe) -> Refusal | None:
-    """Return a refusal if a renewal sets a wrong ttl when the right one has a fraction of a second.
+    """Return a refusal if a renewal sets a wrong ttl when the lock's ttl is not whole seconds.
 
     Raises Undecided if the machine is too slow.
     """
@@ -137,33 +150,35 @@ def _check_fractional_ttls(probe: Probe) -> Refusal | None:
         else:
             raise Undecided(f"each renewal took more than {ttl_ms / 2:g} ms: the machine is busy")
         if not MIN_TTL_RATIO * ttl_ms - elapsed_ms <= pttl <= MAX_TTL_RATIO * ttl_ms:
-            probe.tell(f"A has a lock of {ttl_ms} ms and renews it: PTTL {pttl}")
-            return probe.refuse("whole-seconds", left=pttl, ttl=ttl_ms)
+            probe.add_to_story(f"A has a lock of {ttl_ms} ms and renews it: PTTL {pttl}")
+            return probe.make_refusal("whole-seconds", pttl=pttl, ttl=ttl_ms)
     return None
 
 
 def _check_between_commands(probe: Probe) -> Refusal | None:
-    """Return a refusal if A renews a lock that B acquired between two of A's commands."""
+    """Return a refusal if A renews a lock that B acquired between two commands of the renewal."""
 
     def hand_lock_to_b(lock: Any, number: int) -> None:
         probe.plain_client.set(lock.key, "b", px=REMAINING_MS)
-        probe.tell("A has the lock")
-        probe.tell(f"A stops after command {number} of its renewal; its lock ends, B takes it")
+        probe.add_to_story("A has the lock")
+        probe.add_to_story(
+            f"A stops after command {number} of its renewal; its lock ends, B takes it"
+        )
 
-    for lock, _, facts in probe.interleave(
+    for lock, _, command_numbers in probe.interrupt_after_each_command(
         lambda lock: lock.renew("a"),
         hand_lock_to_b,
         prepare=lambda lock: probe.plain_client.set(lock.key, "a", px=REMAINING_MS),
     ):
         if not _has_b_kept_its_lock(probe, lock.key):
             pttl = int(probe.plain_client.pttl(lock.key))
-            probe.tell(f"A goes on, and so renews the lock of B: PTTL {pttl}")
-            return probe.refuse("not-atomic-renewal", left=pttl, **facts)
+            probe.add_to_story(f"A goes on, and so renews the lock of B: PTTL {pttl}")
+            return probe.make_refusal("not-atomic-renewal", pttl=pttl, **command_numbers)
     return None
 
 
 def _has_b_kept_its_lock(probe: Probe, key: str) -> bool:
-    """Return whether buyer B still has the lock, and nobody has changed its ttl."""
+    """Return whether buyer B still has the lock, with an unchanged ttl."""
     return (
         probe.plain_client.get(key) == b"b"
         and REMAINING_MS - LATENESS_MS < int(probe.plain_client.pttl(key)) <= REMAINING_MS
@@ -171,7 +186,7 @@ def _has_b_kept_its_lock(probe: Probe, key: str) -> bool:
 
 
 def _check_working_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal if the lock ends while A works, although only one renewal was lost.
+    """Return a refusal if the lock ends while its holder works and one renewal is lost.
 
     `lock.PERIOD` is the participant's time between two renewals, as a fraction of the ttl. A value
     that is not a number, or that leads to more than MAX_RENEWALS, is refused, too. Raises Undecided
@@ -179,12 +194,12 @@ def _check_working_holder(probe: Probe) -> Refusal | None:
     """
     lock = probe.make_lock(ttl=WORKING_TTL_SECONDS)
     if not isinstance(lock.PERIOD, Real):
-        return probe.refuse("raises", error=f"PERIOD must be a number, not {lock.PERIOD!r}")
+        return probe.make_refusal("raises", error=f"PERIOD must be a number, not {lock.PERIOD!r}")
     work = _work_with_a_lost_renewal(probe, lock)
     if len(work.renewal_times) > MAX_RENEWALS:
-        return probe.refuse("spins", times=len(work.renewal_times), period=lock.PERIOD)
+        return probe.make_refusal("spins", times=len(work.renewal_times), period=lock.PERIOD)
     times = ", ".join(f"{renewed_at:.2f}" for renewed_at in work.renewal_times) or "never"
-    probe.tell(
+    probe.add_to_story(
         f"A works for {WORK_SECONDS:.1f} s, ttl {WORKING_TTL_SECONDS:g} s; renewals at {times}, "
         "the first is lost"
     )
@@ -207,7 +222,10 @@ class Work(NamedTuple):
 
 
 def _work_with_a_lost_renewal(probe: Probe, lock: Any) -> Work:
-    """Let A hold the lock for WORK_SECONDS. The first renewal fails: its command is lost."""
+    """Let buyer A hold the lock for WORK_SECONDS, and let its first renewal fail.
+
+    The command of this renewal does not reach Redis.
+    """
     started_at = time.monotonic()
     renewal_times: list[float] = []
     returned_values: list[object] = []
@@ -231,30 +249,34 @@ def _work_with_a_lost_renewal(probe: Probe, lock: Any) -> Work:
 
 
 def _explain_ended_lock(probe: Probe, lock: Any, work: Work) -> Refusal:
-    """Return the refusal for a lock that ended while A worked.
+    """Return the refusal for a lock that ended while its holder, buyer A, worked.
 
     Raises Undecided if the machine, and not the participant's code, was too slow.
     """
     renewal_times = work.renewal_times
+    # The thread stops if renew() returns a false value. After a lost command, renew() should raise
+    # an error instead.
     if len(renewal_times) == 1 and work.returned_values:
-        returned = repr(work.returned_values[0])
-        probe.tell(f"renew() says {returned}, so there is no further renewal; the lock ends")
-        return probe.refuse("error-is-lost", returned=returned)
+        return_value = repr(work.returned_values[0])
+        probe.add_to_story(
+            f"renew() returns {return_value}, so there is no further renewal; the lock ends"
+        )
+        return probe.make_refusal("error-is-lost", returned=return_value)
     if not renewal_times:
         if lock.PERIOD <= 1:  # the first renewal was due while A worked
             raise Undecided(f"this machine did not wake the renewal within {WORK_SECONDS:.1f} s")
-        return probe.refuse(
+        return probe.make_refusal(
             "never-renewed",
             period=lock.PERIOD,
             first=float(lock.PERIOD) * WORKING_TTL_SECONDS,
             ttl=WORKING_TTL_SECONDS,
         )
     period_seconds = renewal_times[0]
-    # The n-th renewal is due n periods after the start.
+    # The n-th renewal is due n periods after the start. The first one measures the period.
     lateness_seconds = max(
         renewed_at - period_seconds * number for number, renewed_at in enumerate(renewal_times, 1)
     )
     if lateness_seconds > MAX_LATENESS_RATIO * WORKING_TTL_SECONDS:
         raise Undecided(f"this machine woke the renewal {lateness_seconds:.1f} s late")
-    probe.tell("the lock has ended while A was working")
-    return probe.refuse("no-slack", period=round(period_seconds, 2), ttl=WORKING_TTL_SECONDS)
+    probe.add_to_story("the lock has ended while A was working")
+    return probe.make_refusal("no-slack", period=round(period_seconds, 2), ttl=WORKING_TTL_SECONDS)

@@ -1,4 +1,4 @@
-"""Records mistakes of the participant's code that an `except` of the same code hides."""
+"""Finds mistakes in the participant's code that an `except` in the same code hides."""
 
 import ast
 import linecache
@@ -14,9 +14,9 @@ from django.db import ProgrammingError
 
 from workshop.refusal import Refusal
 
-#: Errors that show a mistake in the participant's code, whatever the servers do.
+#: Errors that only a mistake in the participant's code can cause, and never a server.
 MISTAKES = (NameError, AttributeError, TypeError, FieldError, ProgrammingError, redis.DataError)
-#: The codes of refusals that name an error already.
+#: The codes of refusals whose texts contain the message of an error already.
 CODES_WITH_ERROR = ("raises", "broken", "check-failed", "wrong-arguments", "not-guarded")
 
 
@@ -25,7 +25,7 @@ class ExceptClause(NamedTuple):
 
     try_lines     the lines of its `try` block
     except_lines  the lines of the `except` block
-    error_names   the names after `except`, which include those of the errors
+    error_names   all names after `except`, among them the names of the error classes
     """
 
     try_lines: range
@@ -33,15 +33,16 @@ class ExceptClause(NamedTuple):
     error_names: frozenset[str]
 
     def expects(self, error: BaseException) -> bool:
-        """Return whether the `except` names the class of this error itself, not a base class."""
+        """Return whether the `except` lists the class of this error itself, not a base class."""
         return type(error).__name__ in self.error_names
 
 
 class SwallowedMistakes:
     """A context manager that records mistakes which an `except` in the participant's file hides.
 
-    An error that the `except` names is expected, and is not a mistake. Tracing the lines of the
-    file is slow, so they are traced only if the file has an `except`.
+    If the `except` lists the error's own class, the participant expected the error, and it is not a
+    mistake. Tracing the lines of the file is slow, so they are traced only if the file has an
+    `except`.
 
     _raised_mistakes  the last mistake in each running function of the file, and its line
     _caught_mistakes  the mistakes that an `except` caught, and their lines
@@ -67,17 +68,17 @@ class SwallowedMistakes:
             sys.settrace(self._trace_of_this_thread)
             threading.settrace(self._trace_of_new_threads)
 
-    def explain_refusal(self, refusal: Refusal) -> Refusal:
-        """Return a refusal that names the first mistake that an `except` has hidden.
+    def replace_refusal(self, refusal: Refusal) -> Refusal:
+        """Return a refusal for the first hidden mistake, which probably caused this `refusal`.
 
-        If no mistake was hidden, or `refusal` names an error already, return `refusal` unchanged.
+        Return `refusal` unchanged if no mistake was hidden, or if it contains an error already.
         """
         if not self._caught_mistakes or refusal.code in CODES_WITH_ERROR:
             return refusal
         line, error = self._caught_mistakes[0]
         text = linecache.getline(self._file, line).strip()
-        facts = {"line": line, "text": text, "error": f"{type(error).__name__}: {error}"}
-        return Refusal("mistake-caught", facts, refusal.story)
+        details = {"line": line, "text": text, "error": f"{type(error).__name__}: {error}"}
+        return Refusal("mistake-caught", details, refusal.story)
 
     def _trace_call(self, frame: FrameType, event: str, arg: Any) -> Any:
         """Trace the lines of a called function only if the function is in the file."""
@@ -102,7 +103,7 @@ class SwallowedMistakes:
     def _record_if_caught(self, frame: FrameType) -> None:
         """Record the mistake of this frame as caught if an `except` for it is now running.
 
-        An `except` that names the error's class expects this error, so it is not recorded.
+        If the `except` lists the error's own class, the error is no mistake and is not recorded.
         """
         line, error = self._raised_mistakes[frame]
         for handler in self._handlers:
@@ -123,7 +124,7 @@ def _find_handlers(file: Path) -> list[ExceptClause]:
         ExceptClause(
             try_lines=_find_line_range(node.body),
             except_lines=_find_line_range(handler.body),
-            error_names=_find_names(handler.type),
+            error_names=_find_names_in(handler.type),
         )
         for node in ast.walk(tree)
         if isinstance(node, ast.Try)
@@ -132,11 +133,15 @@ def _find_handlers(file: Path) -> list[ExceptClause]:
 
 
 def _find_line_range(body: list[ast.stmt]) -> range:
+    """Return the numbers of the lines from the first statement to the last one."""
     return range(body[0].lineno, (body[-1].end_lineno or body[-1].lineno) + 1)
 
 
-def _find_names(classes: ast.expr | None) -> frozenset[str]:
-    """Return all names after `except`: for `except redis.DataError`, `redis` and `DataError`."""
+def _find_names_in(classes: ast.expr | None) -> frozenset[str]:
+    """Return all names in the expression after `except`.
+
+    For `except redis.DataError` they are `redis` and `DataError`.
+    """
     nodes = list(ast.walk(classes)) if classes else []
     names = [node.id for node in nodes if isinstance(node, ast.Name)]
     attributes = [node.attr for node in nodes if isinstance(node, ast.Attribute)]

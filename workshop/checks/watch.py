@@ -1,4 +1,4 @@
-"""Ends a check of which one step takes too long, and finds the participant's line that hangs.
+"""Ends a check if one of its steps takes too long, and finds the participant's line that hangs.
 
 A step is a part of a check between two calls of restart_step_timer().
 """
@@ -23,7 +23,7 @@ OBSERVATION_SECONDS = 0.5
 #: A thread that uses more processor time than this within OBSERVATION_SECONDS is in an endless
 #: loop.
 SPINNING_SECONDS = 0.01
-#: How often the threads are observed within OBSERVATION_SECONDS.
+#: Number of observations of the threads within OBSERVATION_SECONDS.
 OBSERVATION_COUNT = 25
 #: Modules in which a thread waits for another thread of its process.
 WAITING_MODULES = ("threading.py", "queue.py")
@@ -60,33 +60,38 @@ def watch_for_slow_steps(file: Path, report: Callable[[Refusal | Undecided], Non
 
 
 def _explain_hang(file: str) -> Refusal | Undecided:
-    """Return a refusal that says why the participant's file hangs.
+    """Return a refusal with the reason why the participant's file hangs.
 
     The reason is an endless loop, a sleep, or a wait. If several threads run the file, examine the
-    one that uses the most processor time. If no thread runs the file, return Undecided.
+    thread that uses the most processor time. If no thread runs the file, return Undecided.
     """
     line_by_thread = {thread: place.line for thread, place in _observe_threads(file).items()}
     if not line_by_thread:
         return Undecided(
             f"a step of the check took more than {STEP_TIMEOUT_SECONDS:g} s on this machine"
         )
-    time_before = {thread: _read_processor_time(thread) for thread in line_by_thread}
-    samples: list[dict[int, ThreadPlace]] = []
+    processor_time_before = {thread: _read_processor_time(thread) for thread in line_by_thread}
+    observations: list[dict[int, ThreadPlace]] = []
     deadline = time.monotonic() + OBSERVATION_SECONDS
     while time.monotonic() < deadline:
-        samples.append(_observe_threads(file))
+        observations.append(_observe_threads(file))
         time.sleep(OBSERVATION_SECONDS / OBSERVATION_COUNT)
-    used_time = {
-        thread: _read_processor_time(thread) - time_before[thread] for thread in line_by_thread
+    used_processor_time = {
+        thread: _read_processor_time(thread) - processor_time_before[thread]
+        for thread in line_by_thread
     }
-    busiest_thread = max(line_by_thread, key=lambda thread: used_time[thread])
-    places = [sample[busiest_thread] for sample in samples if busiest_thread in sample]
+    busiest_thread = max(line_by_thread, key=lambda thread: used_processor_time[thread])
+    places = [
+        place_by_thread[busiest_thread]
+        for place_by_thread in observations
+        if busiest_thread in place_by_thread
+    ]
     sleeping_lines = [place.line for place in places if place.sleeps]
     line = sleeping_lines[0] if sleeping_lines else line_by_thread[busiest_thread]
     where = f"line {line}: {linecache.getline(file, line).strip()}"
     if len(sleeping_lines) > len(places) / 2:
         return Refusal("sleeps", {"where": where})
-    if used_time[busiest_thread] > SPINNING_SECONDS:
+    if used_processor_time[busiest_thread] > SPINNING_SECONDS:
         return Refusal("endless", {"where": where})
     if all(place.waits_for_thread for place in places):  # each buyer of a check is a thread
         return Refusal("waits-for-buyer", {"where": where})
@@ -107,7 +112,7 @@ class ThreadPlace(NamedTuple):
 
 
 def _observe_threads(file: str) -> dict[int, ThreadPlace]:
-    """Return the current place of each thread that runs this file, by the thread's id.
+    """Return the current line and activity of each thread that runs this file, by its id.
 
     Threads of buyers that the check has paused are left out.
     """

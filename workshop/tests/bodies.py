@@ -1,7 +1,8 @@
-"""Right and wrong solutions: the lines between the marks of their exercise.
+"""Right and wrong solutions of the exercises.
 
-bodies/ has one file per exercise. A line `=== right NAME` or `=== wrong NAME: CODE` begins a
-solution; a wrong one must be refused with its code.
+A solution is the lines that a participant writes between the marks of an exercise. bodies/ has one
+file per exercise. A line `=== right NAME` or `=== wrong NAME: CODE` begins a solution. A wrong
+solution must be refused with this code.
 """
 
 import re
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from workshop.lessons import Lesson, lessons
 
 FOLDER = Path(__file__).parent / "bodies"
-SOLUTION_HEAD = re.compile(
+SOLUTION_HEAD_LINE = re.compile(
     r"^=== (?:right (?P<right>\w+)|wrong (?P<wrong>\w+): (?P<code>[a-z-]+))\n", re.MULTILINE
 )
 
@@ -42,23 +43,23 @@ def read_solutions(lesson: Lesson) -> list[Solution]:
     """Read the right and the wrong solutions of a lesson's exercise from its file in bodies/."""
     file = FOLDER / f"{lesson.shipped_path.stem}.txt"
     text = file.read_text(encoding="utf-8")
-    heads = list(SOLUTION_HEAD.finditer(text))
-    text_before = text[: heads[0].start()]
+    head_lines = list(SOLUTION_HEAD_LINE.finditer(text))
+    text_before = text[: head_lines[0].start()]
     assert not text_before.strip(), f"{file.name}: {text_before[:60]!r} belongs to no solution"
     # A solution ends where the next one begins.
-    ends = [head.start() for head in heads[1:]] + [len(text)]
+    ends = [head_line.start() for head_line in head_lines[1:]] + [len(text)]
     return [
         Solution(
             lesson,
-            name=head["right"] or head["wrong"],  # the line is `right NAME` or `wrong NAME: CODE`
-            refusal_code=head["code"] or "",
-            body=text[head.end() : end].strip("\n") + "\n",
+            name=head_line["right"] or head_line["wrong"],  # `right NAME` or `wrong NAME: CODE`
+            refusal_code=head_line["code"] or "",
+            body=text[head_line.end() : end].strip("\n") + "\n",
         )
-        for head, end in zip(heads, ends, strict=True)
+        for head_line, end in zip(head_lines, ends, strict=True)
     ]
 
 
-#: The solutions that participants can look at.
+#: The solutions that participants can look at, by the command `solution`.
 OUR_SOLUTIONS = [
     Solution(lesson, "solution", refusal_code="", body=lesson.solution)
     for lesson in lessons().values()

@@ -1,7 +1,8 @@
 """Tests the checks of every exercise with right, wrong and shipped solutions, on real servers.
 
-An exercise is shipped unsolved. Its wrong solutions must be refused, each with its own code.
-`make test-workshop` runs them. Each worker of pytest-xdist checks whole lessons on its own servers.
+A participant gets an exercise unsolved; this is its shipped solution. Each wrong solution must be
+refused with its own code. `make test-workshop` runs these tests. Each worker of pytest-xdist checks
+whole lessons on its own servers, the bench.
 """
 
 import json
@@ -26,7 +27,7 @@ from workshop.tests.bodies import OTHER_RIGHT_SOLUTIONS, OUR_SOLUTIONS, WRONG_SO
 
 
 def read_shipped_solution(lesson: Lesson) -> Solution:
-    """Return the unsolved exercise. Its check must end with the lesson's first refusal."""
+    """Return the unsolved exercise. Its check must end with the first refusal in lessons.toml."""
     marked_part = MARKED_PART.search(lesson.shipped_path.read_text(encoding="utf-8"))
     assert marked_part is not None
     first_refusal_code = next(iter(lesson.refusals))
@@ -46,6 +47,7 @@ BROKEN_FILES = {
 
 
 def is_of_lesson_12(solution: Solution) -> bool:
+    """Return whether the solution is for lesson 12, whose check causes all faults."""
     return ALL_FAULTS_CHECK in solution.lesson.checks
 
 
@@ -97,12 +99,13 @@ def test_wrong_solution_is_refused_with_its_code(solution: Solution, bench: Benc
     result = check_file(solution.lesson, solution.file_text, bench)
     assert result.refusal is not None, result.undecided_reason
     assert result.refusal.code == solution.refusal_code
-    for text in solution.lesson.refusal_texts(solution.refusal_code).values():
-        text.format_map(result.refusal.facts)  # raises KeyError for a placeholder without a fact
+    for text in solution.lesson.get_refusal_texts(solution.refusal_code).values():
+        # This raises KeyError if a placeholder of the text has no value.
+        text.format_map(result.refusal.details)
 
 
 @pytest.mark.parametrize("lock_and_fault", REFUSAL_CODE_BY_CELL, ids="-".join)
-def test_wrong_answer_of_lesson_10_names_the_belief(
+def test_wrong_answer_of_lesson_10_has_the_refusal_of_its_cell(
     lock_and_fault: tuple[str, str], bench: Bench
 ) -> None:
     """The answer `deadlock` is wrong for each lock and fault of the lesson."""
@@ -123,7 +126,7 @@ def test_broken_file_is_refused_and_the_next_check_works(text: str, bench: Bench
 
 
 def write_schedules(bench: Bench, sells_twice: str) -> None:
-    """Write a file of lesson 1 with this schedule as SELLS_TWICE, and a right DOES_NOT."""
+    """Write a participant's file of lesson 1: this SELLS_TWICE, and a right DOES_NOT."""
     bench.file.write_text(f'SELLS_TWICE = "{sells_twice}"\nDOES_NOT = "AAABBB"\n')
 
 
@@ -150,7 +153,7 @@ def test_schedule_that_sells_once_is_refused_in_lesson_1(schedule: str, bench: B
     assert refusal.code == "serial"
 
 
-#: Statements of a wrong try whose effect lasts as long as the session of PostgreSQL.
+#: Statements of a wrong file whose effect lasts as long as the session of PostgreSQL.
 SESSION_STATEMENTS = (
     "SELECT pg_advisory_lock(7)",
     "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE",
@@ -160,9 +163,9 @@ SESSION_STATEMENTS = (
 
 @pytest.mark.parametrize("statement", SESSION_STATEMENTS)
 def test_wrong_file_does_not_affect_the_next_check(statement: str, bench: Bench) -> None:
-    """A wrong file changes something in its database connection, for example takes a session lock.
+    """A wrong file changes the session of its database connection, for example locks something.
 
-    The nodes keep their connections between checks, but a right file must still pass.
+    The nodes keep their connections between checks, but the next right file must still pass.
     """
     right_solution = next(
         solution for solution in OTHER_RIGHT_SOLUTIONS if solution.name == "lock_in_the_database"
@@ -183,7 +186,7 @@ def test_file_may_begin_with_a_byte_order_mark(bench: Bench) -> None:
 
 
 def test_check_of_an_endless_loop_is_ended(bench: Bench) -> None:
-    """The check of a file that loops forever is ended, and the refusal names the loop."""
+    """The check of a file that loops forever is ended, and the refusal contains the loop's line."""
     lesson = lessons()[5]
     endless_file = lesson.shipped_path.read_text().replace(
         "return bool(self.client.delete(self.key))", "while True: pass"
@@ -191,7 +194,7 @@ def test_check_of_an_endless_loop_is_ended(bench: Bench) -> None:
     refusal = check_file(lesson, endless_file, bench).refusal
     assert refusal is not None
     assert refusal.code == "endless"
-    assert "while True" in refusal.facts["where"]
+    assert "while True" in refusal.details["where"]
     assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
 
 
@@ -199,14 +202,14 @@ def test_processes_of_the_file_end_with_its_check(bench: Bench, tmp_path: Path) 
     """A right file starts the command `sleep 600`. After the check, its process has ended."""
     identity_file = tmp_path / "identity"
     lesson = lessons()[2]
-    starting_file = (
+    file_that_starts_a_process = (
         "import json, pathlib, subprocess\n"
         "from servers.registry import read_identity\n"
         "identity = read_identity(subprocess.Popen(['sleep', '600']).pid)\n"
         f"pathlib.Path({str(identity_file)!r}).write_text(json.dumps(identity))\n"
         f"{lesson.fill_in()}"
     )
-    assert check_file(lesson, starting_file, bench).exit_code == 0
+    assert check_file(lesson, file_that_starts_a_process, bench).exit_code == 0
     identity = json.loads(identity_file.read_text())
     eventually(lambda: not is_alive(identity), what="the process has ended")
 
@@ -221,9 +224,9 @@ def test_killed_check_is_undecided_and_the_next_check_works(killed_pid: str, ben
 
 
 def test_check_server_that_died_between_two_checks_is_replaced(bench: Bench) -> None:
-    """The check server forks a process for each check. When it has died, a check is undecided.
+    """The check server is the process that forks a process for each check.
 
-    The next check starts a new server.
+    When the check server has died, a check is undecided, and the check after that starts a new one.
     """
     lesson = lessons()[2]
     assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
@@ -257,7 +260,7 @@ def test_file_cannot_end_the_process_of_its_checks(bench: Bench) -> None:
     refusal = check_file(lesson, "import os\nos._exit(3)\n", bench).refusal
     assert refusal is not None
     assert refusal.code == "raises"
-    assert refusal.facts["error"].endswith("ended the whole process, exit code 3")
+    assert refusal.details["error"].endswith("ended the whole process, exit code 3")
 
 
 def test_output_of_the_code_is_shown(bench: Bench) -> None:

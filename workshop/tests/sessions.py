@@ -14,11 +14,15 @@ import psutil
 import pytest
 
 from loadtest.tests.checkout import assert_nothing_is_left, copy_project, make_user_environment
+from workshop.commands import NOT_DONE_EXIT_CODE
 from workshop.lessons import lessons
+from workshop.refusal import REFUSED
 from workshop.tests.terminal import Terminal
 
 #: All tests run in one worker of xdist, so that one copy of the project is enough.
 pytestmark = pytest.mark.xdist_group("sessions")
+#: The exit code of a session that Ctrl-C has ended.
+CTRL_C_EXIT_CODE = 130
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +37,7 @@ def project() -> Iterator[Path]:
 
 @pytest.fixture
 def terminal(project: Path) -> Iterator[Terminal]:
-    """Start a session of a new participant. No process may be left behind at its end."""
+    """Start a session of a new participant. Assert after the test that no process is left."""
     shutil.rmtree(project / "workshop" / "mine", ignore_errors=True)
     with Terminal(project, NO_COLOR="1") as terminal:
         yield terminal
@@ -45,7 +49,7 @@ def test_participant_solves_three_lessons_in_a_session(terminal: Terminal) -> No
     terminal.expect("Lesson 1: Two buyers")
     terminal.expect("lesson 1> ")
     terminal.type_line("list")
-    terminal.expect("11 +No lock at all")
+    terminal.expect("11 +No lock at all")  # lesson 11 in the list
     output_by_lesson = {1: "steps +http", 2: "OVERSOLD", 3: "EXACT"}
     for number, output_of_run in output_by_lesson.items():
         lesson = lessons()[number]
@@ -104,7 +108,7 @@ def test_ctrl_c_leaves_no_process(terminal: Terminal, prepare: Callable[[Termina
     """After the test, the fixture `terminal` asserts that no process is left."""
     prepare(terminal)
     terminal.press_ctrl_c()
-    assert terminal.wait_for_end() == 130
+    assert terminal.wait_for_end() == CTRL_C_EXIT_CODE
 
 
 def run_workshop(project: Path, *words: str) -> tuple[int, str]:
@@ -148,12 +152,14 @@ def test_predictions_work_without_a_terminal(project: Path) -> None:
     assert exit_code == 0
     assert "Predict first" in output
     assert "Observe" not in output
-    assert run_command("run")[0] == 2  # there is no prediction, and no terminal to ask for it
-    assert run_command("predict", "ab")[0] == 2
+    assert (
+        run_command("run")[0] == NOT_DONE_EXIT_CODE
+    )  # there is no prediction, and no terminal to ask for it
+    assert run_command("predict", "ab")[0] == NOT_DONE_EXIT_CODE
     assert "kept" in run_command("predict", "a")[1]
     assert "Observe" in run_command("explain")[1]
     exit_code, output = run_command("run")  # the command of lesson 1 runs until Ctrl-C
-    assert exit_code == 2
+    assert exit_code == NOT_DONE_EXIT_CODE
     assert "start it in a terminal" in output
 
 
@@ -161,8 +167,10 @@ def test_predictions_work_without_a_terminal(project: Path) -> None:
 def test_quiz_works_without_a_terminal(project: Path) -> None:
     """A digit shows one of the eight questions. Eight letters or hyphens are the answers."""
     run_command = partial(run_workshop, project)
-    assert run_command("quiz", "7")[0] == run_command("quiz", "ab-dcab-")[0] == 0
-    assert run_command("quiz", "9")[0] == run_command("quiz", "no")[0] == 2
+    for argument in ("7", "ab-dcab-"):
+        assert run_command("quiz", argument)[0] == 0
+    for wrong_argument in ("9", "no"):
+        assert run_command("quiz", wrong_argument)[0] == NOT_DONE_EXIT_CODE
 
 
 def test_checks_and_reports_work_without_a_terminal(
@@ -173,11 +181,11 @@ def test_checks_and_reports_work_without_a_terminal(
     lesson = lessons()[1]
     file = participants_folder / lesson.file
     exit_code, output = run_command("check")
-    assert exit_code == 1
+    assert exit_code == REFUSED
     assert "REFUSED  todo" in output
     file.unlink()
     exit_code, output = run_command("check")
-    assert exit_code == 1
+    assert exit_code == REFUSED
     assert "REFUSED  gone" in output
     assert run_command("reset")[0] == 0
     assert "lesson 1 refused: todo, gone" in run_command("report")[1]
@@ -186,7 +194,7 @@ def test_checks_and_reports_work_without_a_terminal(
     assert json.loads(output)["lessons"][0]["refused"] == ["todo", "gone"]
     file.write_text("SELLS_TWICE = (\n")
     exit_code, output = run_command("check")
-    assert exit_code == 1
+    assert exit_code == REFUSED
     assert f"{lesson.file}: line 1: SyntaxError" in output
     file.write_text(lesson.fill_in())
     assert run_command("check")[0] == 0
@@ -199,13 +207,13 @@ def test_folder_that_cannot_be_made_is_reported(project: Path, participants_fold
         exit_code, output = run_workshop(project, "predict", "a")
     finally:
         participants_folder.unlink()
-    assert exit_code == 2
+    assert exit_code == NOT_DONE_EXIT_CODE
     assert "Traceback" not in output
     assert "File exists" in output
 
 
 def test_check_is_undecided_if_its_servers_were_killed(terminal: Terminal) -> None:
-    """The servers of a session are killed. After an undecided check, the next one starts others."""
+    """After Valkey was killed, a check is undecided, and the next check starts new servers."""
     terminal.expect("lesson 1> ")
     terminal.type_line("goto 3")
     lesson = lessons()[3]

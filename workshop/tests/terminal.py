@@ -18,7 +18,7 @@ from loadtest.tests.checkout import ROOT, make_user_environment
 #: Timeout for expected output and for the end of the session. The first command of a session starts
 #: servers and migrates a database, which takes long on a busy machine.
 TIMEOUT_SECONDS = 75.0
-#: Time between two looks whether output has come.
+#: How long one read waits for output.
 POLL_INTERVAL_SECONDS = 1.0
 ESCAPE_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -27,7 +27,7 @@ class Terminal:
     """A terminal in which `python -m workshop` runs, in a copy of the project.
 
     raw   everything printed so far
-    text  the same without escape sequences
+    text  everything printed so far, without escape sequences
     """
 
     def __init__(self, project: Path, **environment: str) -> None:
@@ -88,7 +88,10 @@ class Terminal:
         return self.process.wait(TIMEOUT_SECONDS)
 
     def _read(self) -> bool:
-        """Read the output of a short time. Return False if no process can write any more."""
+        """Read output, and wait up to POLL_INTERVAL_SECONDS for it.
+
+        Return False if no process can write any more.
+        """
         ready_fds, _, _ = select.select([self._terminal_fd], [], [], POLL_INTERVAL_SECONDS)
         if not ready_fds:
             return True

@@ -1,6 +1,7 @@
-"""The outcome of checks whose file has a mistake, or that end with an error. Needs no server.
+"""Checks of a participant's file that has a mistake, and checks that fail. Needs no server.
 
 Each test writes a solution of an exercise into a file, and runs a check of workshop/checks on it.
+The check finds a refusal: the reason why the file is not accepted.
 """
 
 from pathlib import Path
@@ -10,15 +11,15 @@ import pytest
 
 from shop.schedules import two_buyers
 from shop.schedules.two_buyers import ScheduleRun, TimedOut
-from workshop.checks import one_check as checks
+from workshop.checks import one_check
 from workshop.lessons import lessons
 from workshop.refusal import Refusal, Undecided
 
 
 @pytest.fixture(autouse=True)
-def _no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off the watch, which would end the process of these tests if a check was slow."""
-    monkeypatch.setattr(checks, "watch_for_slow_steps", lambda file, report: None)
+def _no_limit_on_slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switch off the time limit of checks, which would end the process of the tests."""
+    monkeypatch.setattr(one_check, "watch_for_slow_steps", lambda file, report: None)
 
 
 def write_exercise(folder: Path, text: str) -> Path:
@@ -38,7 +39,9 @@ def test_check_is_undecided_after_a_database_timeout(
 
     monkeypatch.setattr(two_buyers, "run_schedule", run_schedule)
     with pytest.raises(Undecided, match="PostgreSQL ended a transaction"):
-        checks.find_refusal("answers.schedules", write_exercise(tmp_path, lessons()[1].fill_in()))
+        one_check.find_refusal(
+            "answers.schedules", write_exercise(tmp_path, lessons()[1].fill_in())
+        )
 
 
 @pytest.mark.parametrize(
@@ -48,13 +51,15 @@ def test_check_is_undecided_after_a_database_timeout(
         ("sale", "oversold() takes 1 argument, but the shop passes 3: initial, orders, left"),
     ],
 )
-def test_wrong_arguments_are_named(parameters: str, message: str, tmp_path: Path) -> None:
-    """If a function of the file has too few parameters, the refusal says what the shop passes."""
+def test_refusal_lists_the_arguments_that_the_shop_passes(
+    parameters: str, message: str, tmp_path: Path
+) -> None:
+    """A function of the participant's file has too few parameters."""
     text = f"def oversold({parameters}): return 0\ndef lost_updates(a, b, c): return 0\n"
-    refusal = checks.find_refusal("answers.tally", write_exercise(tmp_path, text))
+    refusal = one_check.find_refusal("answers.tally", write_exercise(tmp_path, text))
     assert refusal is not None
     assert refusal.code == "wrong-arguments"
-    assert refusal.facts["error"].startswith(message)
+    assert refusal.details["error"].startswith(message)
 
 
 def test_error_in_a_check_refuses_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,32 +69,32 @@ def test_error_in_a_check_refuses_the_file(tmp_path: Path, monkeypatch: pytest.M
         raise ValueError("dictionary update sequence element #0 has length 8")
 
     monkeypatch.setattr("workshop.checks.answers.table", fail)
-    refusal = checks.find_refusal(
+    refusal = one_check.find_refusal(
         "answers.table", write_exercise(tmp_path, lessons()[10].fill_in())
     )
     assert refusal is not None
     assert refusal.code == "check-failed"
-    assert "length 8" in refusal.facts["error"]
+    assert "length 8" in refusal.details["error"]
 
 
-def check_oversold(body: str, folder: Path) -> Refusal:
+def find_refusal_of_body(body: str, folder: Path) -> Refusal:
     """Return the refusal of a file of lesson 2 whose function oversold() has this body."""
     text = f"def oversold(initial, orders, left):\n    {body}\n"
     text += "def lost_updates(initial, orders, left): return orders + left - initial\n"
-    refusal = checks.find_refusal("answers.tally", write_exercise(folder, text))
+    refusal = one_check.find_refusal("answers.tally", write_exercise(folder, text))
     assert refusal is not None
     return refusal
 
 
-def test_mistake_that_a_broad_except_hides_is_named(tmp_path: Path) -> None:
+def test_mistake_that_a_broad_except_hides_is_reported(tmp_path: Path) -> None:
     """The file misspells `orders` in a `try` whose `except` catches all errors.
 
-    The refusal names this NameError, and not the wrong count that it leads to.
+    The refusal reports this NameError, and not the wrong count that it leads to.
     """
     body = "try: return max(0, ordrs - initial)\n    except Exception: return 0"
-    refusal = check_oversold(body, tmp_path)
+    refusal = find_refusal_of_body(body, tmp_path)
     assert refusal.code == "mistake-caught"
-    assert "ordrs" in refusal.facts["error"]
+    assert "ordrs" in refusal.details["error"]
 
 
 @pytest.mark.parametrize(
@@ -99,14 +104,14 @@ def test_mistake_that_a_broad_except_hides_is_named(tmp_path: Path) -> None:
         "try: return ordrs\n    except (NameError, OSError): return 0",
     ],
 )
-def test_error_that_an_except_names_is_not_a_mistake(body: str, tmp_path: Path) -> None:
-    """The participant expected this error. So the file is refused for its wrong results instead."""
-    assert check_oversold(body, tmp_path).code == "counts-wrong"
+def test_error_that_an_except_lists_is_not_a_mistake(body: str, tmp_path: Path) -> None:
+    """The participant expected this error. So the file is refused for its wrong counts instead."""
+    assert find_refusal_of_body(body, tmp_path).code == "counts-wrong"
 
 
-def test_mistake_that_is_not_caught_is_named(tmp_path: Path) -> None:
+def test_mistake_that_is_not_caught_is_reported(tmp_path: Path) -> None:
     """The file misspells `orders` in a `try` without an `except`."""
     body = "try: return max(0, ordrs - initial)\n    finally: print()"
-    refusal = check_oversold(body, tmp_path)
+    refusal = find_refusal_of_body(body, tmp_path)
     assert refusal.code == "raises"
-    assert "ordrs" in refusal.facts["error"]
+    assert "ordrs" in refusal.details["error"]

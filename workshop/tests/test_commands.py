@@ -1,4 +1,8 @@
-"""The commands of a participant and a facilitator: their output and records. Needs no server."""
+"""The commands of a participant and a facilitator: their output and records. Needs no server.
+
+commands.run("a") runs the line that a participant types, and returns the command's exit code. A
+single letter is a prediction: the answer to the question of the current lesson.
+"""
 
 import io
 import json
@@ -15,11 +19,15 @@ from rich.console import Console
 from workshop import render
 from workshop.__main__ import main
 from workshop.checker import Checker
-from workshop.commands import Commands
+from workshop.commands import NOT_DONE_EXIT_CODE, Commands
 from workshop.lessons import HERE, Lesson, common_refusals, lessons
 from workshop.progress import REFUSALS_UNTIL_SOLUTION, DamagedProgress, Progress
-from workshop.refusal import CheckResult, Refusal
+from workshop.refusal import UNDECIDED, CheckResult, Refusal
 from workshop.session import run_shell_command
+
+#: The right answers to the questions in quiz.toml, and the same answers with a wrong last one.
+RIGHT_QUIZ_ANSWERS = "abbcdcad"
+SEVEN_RIGHT_QUIZ_ANSWERS = "abbcdcaa"
 
 
 class UndecidedChecker:
@@ -54,7 +62,7 @@ def results_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_summary(folder: Path, *cells: Mapping[str, object]) -> None:
-    """Write the results of a run with these cells."""
+    """Write results of `make faults` with these cells. A cell is a strategy under a fault."""
     (folder / "summary.json").write_text(json.dumps({"runs": cells}))
 
 
@@ -73,24 +81,25 @@ def test_prediction_cannot_change_after_the_answer_was_shown(
 ) -> None:
     assert commands.run("predict a") == commands.run("b") == 0
     commands.progress.mark_answer_seen(lessons()[1])
-    assert commands.run("c") == 2
+    assert commands.run("c") == NOT_DONE_EXIT_CODE
     assert "stays what it was" in out.export_text()
-    assert commands.progress.record_of(lessons()[1])["predicted"] == "b"
+    assert commands.progress.get_record(lessons()[1])["predicted"] == "b"
 
 
 def test_no_idea_is_listed_as_prediction(commands: Commands, out: Console) -> None:
-    commands.progress.keep_prediction(lessons()[1], "")
+    commands.progress.record_prediction(lessons()[1], "")
     assert commands.run("LIST") == 0  # capitals do not matter
     assert "no idea" in out.export_text()
 
 
 def test_repeated_undecided_check_counts_as_a_refusal(commands: Commands, out: Console) -> None:
-    """Each check is undecided. From the second on they count as refusals of the code.
+    """The same code is checked four times, and each check is undecided.
 
-    After REFUSALS_UNTIL_SOLUTION refusals the participant may see the solution.
+    The first check does not count. The other three count as refusals, so after them the participant
+    may see the solution.
     """
-    record = commands.progress.record_of(lessons()[1])
-    assert commands.run("check") == 2
+    record = commands.progress.get_record(lessons()[1])
+    assert commands.run("check") == UNDECIDED
     assert "Type check to try again" in out.export_text()
     assert record["tries"] == 0
     for _ in range(REFUSALS_UNTIL_SOLUTION):
@@ -102,11 +111,11 @@ def test_repeated_undecided_check_counts_as_a_refusal(commands: Commands, out: C
 
 
 def test_undecided_check_of_changed_code_does_not_count(commands: Commands) -> None:
-    """Two checks are undecided, but the code was changed between them."""
+    """The second of two undecided checks counts as a try only if the code is the same."""
     commands.run("check")
-    commands.progress.copy_of(lessons()[1]).write_text("SELLS_TWICE = 'ABABAB'\n")
+    commands.progress.get_own_copy(lessons()[1]).write_text("SELLS_TWICE = 'ABABAB'\n")
     commands.run("check")
-    assert commands.progress.record_of(lessons()[1])["tries"] == 0
+    assert commands.progress.get_record(lessons()[1])["tries"] == 0
 
 
 def test_undecided_check_after_a_refusal_does_not_count(commands: Commands, out: Console) -> None:
@@ -116,7 +125,7 @@ def test_undecided_check_after_a_refusal_does_not_count(commands: Commands, out:
     out.export_text()
     commands.run("check")
     assert "Type check to try again" in out.export_text()
-    assert commands.progress.record_of(lessons()[1])["codes"] == ["todo"]
+    assert commands.progress.get_record(lessons()[1])["codes"] == ["todo"]
 
 
 @pytest.mark.parametrize(
@@ -136,12 +145,12 @@ def test_help_shows_a_section_of_the_sheet(
 
 
 def test_help_refuses_an_unknown_topic(commands: Commands) -> None:
-    assert commands.run("help everything") == 2
+    assert commands.run("help everything") == NOT_DONE_EXIT_CODE
 
 
 def test_reset_all_begins_anew_and_keeps_the_files(commands: Commands) -> None:
     commands.run("goto 3")
-    file = commands.progress.copy_of(lessons()[3])
+    file = commands.progress.get_own_copy(lessons()[3])
     file.write_text("# mine\n")
     assert commands.run("reset all") == 0
     assert commands.progress.lesson.number == 1
@@ -154,13 +163,13 @@ def test_session_and_second_terminal_keep_each_others_changes(commands: Commands
     """A command in a second terminal changes progress.json while a session is open."""
     commands.run("goto 3")
     second_progress = Progress(commands.progress.folder)
-    second_progress.keep_quiz_answers("abcdabcd")
+    second_progress.record_quiz_answers("abcdabcd")
     second_progress.go_to(5)
     assert commands.progress.lesson.number == 5
     commands.run("a")
     assert Progress(commands.progress.folder).quiz == {"before": "abcdabcd"}
     second_progress.take_next_hint(lessons()[5])
-    record = Progress(commands.progress.folder).record_of(lessons()[5])
+    record = Progress(commands.progress.folder).get_record(lessons()[5])
     assert (record["predicted"], record["hints"]) == ("a", 1)
 
 
@@ -177,7 +186,7 @@ def test_prediction_is_kept_if_progress_changes_meanwhile(
         return "a"
 
     monkeypatch.setattr(commands.typed_lines, "ask_letter", take_hint_and_answer)
-    assert commands.run("run") == 0
+    assert commands.run("run") == 0  # without a prediction, it would return NOT_DONE_EXIT_CODE
 
 
 def test_progress_damaged_during_a_session_is_reported(
@@ -189,7 +198,7 @@ def test_progress_damaged_during_a_session_is_reported(
         commands.run("list")
 
     monkeypatch.setattr(Commands, "run_session", damage_and_list)
-    assert run_main(monkeypatch, tmp_path) == 2
+    assert run_main(monkeypatch, tmp_path) == NOT_DONE_EXIT_CODE
     assert "correct it, or remove it" in " ".join(capsys.readouterr().out.split())
 
 
@@ -233,7 +242,7 @@ def test_file_that_differs_only_in_blank_lines_is_the_solution(
     lesson = lessons()[2]
     commands.run("goto 2")
     commands.progress.record_check(lesson, None)  # a pass, so that the solution can be seen
-    file = commands.progress.copy_of(lesson)
+    file = commands.progress.get_own_copy(lesson)
     file.write_text(lesson.fill_in().replace("\n\n\ndef", "\n\ndef"))
     out.export_text()
     assert commands.run("solution") == 0
@@ -301,32 +310,36 @@ def test_notes_without_a_number_have_one_answer_per_lesson(
 
 
 @pytest.mark.parametrize(
-    ("code", "facts", "text"),
+    ("code", "details", "text"),
     [
         (
             "not-atomic-renewal",
-            {"command": 1, "left": 60000},
+            {"command": 1, "pttl": 60000},
             "between your command 1 and the next one the lock changed hands",
         ),
         (
             "not-like-the-others",
-            {"fault": "slow", "missing": "nothing was to be seen", "control": "token-watchdog"},
+            {
+                "fault": "slow",
+                "missing": "the fault had no visible effect",
+                "control": "token-watchdog",
+            },
             "it had its effect on `token-watchdog`",
         ),
     ],
 )
 def test_refusal_text_contains_the_details_of_the_mistake(
-    code: str, facts: dict[str, object], text: str, out: Console
+    code: str, details: dict[str, object], text: str, out: Console
 ) -> None:
-    """The refusal's texts in lessons.toml have placeholders for these facts."""
-    render.show_result(out, lessons()[7], CheckResult(Refusal(code, facts)), "ex07.py")
+    """The refusal's texts in lessons.toml have placeholders for these details."""
+    render.show_result(out, lessons()[7], CheckResult(Refusal(code, details)), "ex07.py")
     assert text in out.export_text()
 
 
 def test_story_is_shown_without_markup(out: Console) -> None:
     """With markup, Rich would replace [red] by a colour and :key: by an emoji."""
-    facts = {"command": 1, "left": 60000}
-    refusal = Refusal("not-atomic-renewal", facts, story=("sent [red] :key:",))
+    details = {"command": 1, "pttl": 60000}
+    refusal = Refusal("not-atomic-renewal", details, story=("sent [red] :key:",))
     render.show_result(out, lessons()[7], CheckResult(refusal), "ex07.py")
     assert " sent [red] :key:\n" in out.export_text()
 
@@ -346,11 +359,11 @@ def test_nothing_is_kept_if_the_input_ends(
 ) -> None:
     """The input ends after one answer of the quiz. `predict` and `run` get no answer at all."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b"c\n"))
-    assert commands.run("quiz") == 2
+    assert commands.run("quiz") == NOT_DONE_EXIT_CODE
     assert commands.progress.quiz == {}
-    assert commands.run("predict") == commands.run("run") == 2
-    assert commands.progress.record_of(lessons()[1])["predicted"] is None
-    assert "nothing is kept" in out.export_text()
+    assert commands.run("predict") == commands.run("run") == NOT_DONE_EXIT_CODE
+    assert commands.progress.get_record(lessons()[1])["predicted"] is None
+    assert "no answer is kept" in out.export_text()
 
 
 def _press_ctrl_c(*_: object) -> str:
@@ -366,14 +379,14 @@ def test_ctrl_c_leaves_the_quiz_but_not_the_session(
     with pytest.raises(KeyboardInterrupt):
         commands.run("quiz")
     commands.in_a_session = True
-    assert commands.run("quiz") == 2
+    assert commands.run("quiz") == NOT_DONE_EXIT_CODE
     assert commands.progress.quiz == {}
     assert "its answers are not kept" in out.export_text()
 
 
-def test_first_screen_names_hint_and_help(commands: Commands, out: Console) -> None:
+def test_first_screen_mentions_hint_and_help(commands: Commands, out: Console) -> None:
     commands.introduce_lesson()
-    assert "hint helps, quiz asks eight questions" in out.export_text()
+    assert "Type hint for a hint, quiz for eight questions" in out.export_text()
 
 
 def test_invalid_utf8_does_not_end_the_session(
@@ -388,7 +401,7 @@ def test_invalid_utf8_does_not_end_the_session(
 @pytest.mark.parametrize("command", ["goto", "notes", "quiz"])
 def test_superscript_is_not_a_number(commands: Commands, command: str) -> None:
     """str.isdigit() is true for a superscript, but int() refuses it."""
-    assert commands.run(f"{command} \N{SUPERSCRIPT TWO}") == 2
+    assert commands.run(f"{command} \N{SUPERSCRIPT TWO}") == NOT_DONE_EXIT_CODE
 
 
 def test_check_is_undecided_if_the_file_cannot_be_copied(
@@ -399,19 +412,20 @@ def test_check_is_undecided_if_the_file_cannot_be_copied(
     with (tmp_path / "log").open("wb") as log:
         checker = Checker(out, log)
         checker.close()  # removes the folder of the copy
-        result = checker.check(lessons()[1], commands.progress.copy_of(lessons()[1]))
-    assert result.exit_code == 2
+        result = checker.check(lessons()[1], commands.progress.get_own_copy(lessons()[1]))
+    assert result.exit_code == UNDECIDED
     assert result.refusal is None
 
 
 def test_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
+    """The participant's folder, `mine`, cannot be read, because it is a file."""
     (tmp_path / "mine").touch()
     with pytest.raises(DamagedProgress):
         Progress(tmp_path / "mine")
 
 
 def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out: Console) -> None:
-    commands.run("quiz abbcdcaa")
+    commands.run(f"quiz {SEVEN_RIGHT_QUIZ_ANSWERS}")
     commands.run("goto 3")
     commands.run("b")
     commands.progress.record_check(lessons()[3], "always-true")
@@ -419,7 +433,8 @@ def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out:
     out.export_text()
     assert commands.run("report --json") == 0
     report = json.loads(out.export_text())
-    assert report["quiz"] == {"before": {"answers": "abbcdcaa", "right": 7, "of": 8}}
+    quiz_before = {"answers": SEVEN_RIGHT_QUIZ_ANSWERS, "right": 7, "of": 8}
+    assert report["quiz"] == {"before": quiz_before}
     assert [lesson["number"] for lesson in report["lessons"]] == list(lessons())
     first_lesson, _, third_lesson, *_ = report["lessons"]
     assert third_lesson.pop("passed_at") is not None
@@ -434,7 +449,7 @@ def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out:
     }
     assert first_lesson["predicted"] is None
     assert first_lesson["passed_at"] is None
-    assert commands.run("report json") == 2
+    assert commands.run("report json") == NOT_DONE_EXIT_CODE
 
 
 def write_report(folder: Path, pair: str, *refusal_codes: str, quiz_answers: str = "") -> None:
@@ -445,12 +460,14 @@ def write_report(folder: Path, pair: str, *refusal_codes: str, quiz_answers: str
     out = render.make_console()
     out.record = True
     commands = Commands(out, Progress(folder / pair), cast(Checker, UndecidedChecker()))
-    commands.progress.keep_prediction(lessons()[3], "a" if refusal_codes else "b")
+    lesson = lessons()[3]
+    assert lesson.answer == "b"
+    commands.progress.record_prediction(lesson, "a" if refusal_codes else "b")
     for code in refusal_codes:
-        commands.progress.record_check(lessons()[3], code)
-    commands.progress.record_check(lessons()[3], None)
+        commands.progress.record_check(lesson, code)
+    commands.progress.record_check(lesson, None)
     if quiz_answers:
-        commands.progress.keep_quiz_answers(quiz_answers)
+        commands.progress.record_quiz_answers(quiz_answers)
     commands.run("report --json")
     (folder / f"{pair}.json").write_text(out.export_text())
 
@@ -460,8 +477,14 @@ def test_reports_of_a_room_are_added_up(commands: Commands, out: Console, tmp_pa
 
     In lesson 3 the pairs passed at the first, third and second try: 6 tries in all.
     """
-    write_report(tmp_path, "pair-1", quiz_answers="abbcdcad")
-    write_report(tmp_path, "pair-2", "always-true", "check-then-set", quiz_answers="abbcdcaa")
+    write_report(tmp_path, "pair-1", quiz_answers=RIGHT_QUIZ_ANSWERS)
+    write_report(
+        tmp_path,
+        "pair-2",
+        "always-true",
+        "check-then-set",
+        quiz_answers=SEVEN_RIGHT_QUIZ_ANSWERS,
+    )
     write_report(tmp_path, "pair-3", "always-true")
     out.export_text()
     assert commands.run(f"report --merge {tmp_path}/pair-*.json") == 0
@@ -474,18 +497,18 @@ def test_reports_of_a_room_are_added_up(commands: Commands, out: Console, tmp_pa
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"quiz": {}, "lessons": [{"number": 99}]}'])
-def test_file_that_is_not_a_report_is_named(
+def test_file_that_is_not_a_report_is_refused(
     commands: Commands, out: Console, tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "pair-1.json").write_text(text)
-    assert commands.run(f"report --merge {tmp_path}/pair-1.json") == 2
+    assert commands.run(f"report --merge {tmp_path}/pair-1.json") == NOT_DONE_EXIT_CODE
     assert "pair-1.json is not the output of report --json" in export_words(out)
 
 
 def test_merge_without_a_file_is_refused(commands: Commands, out: Console, tmp_path: Path) -> None:
-    assert commands.run(f"report --merge {tmp_path}/none-*.json") == 2
+    assert commands.run(f"report --merge {tmp_path}/none-*.json") == NOT_DONE_EXIT_CODE
     assert "does not exist" in export_words(out)
-    assert commands.run("report --merge") == 2
+    assert commands.run("report --merge") == NOT_DONE_EXIT_CODE
 
 
 def run_main(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
@@ -517,7 +540,7 @@ def test_report_as_json_works_without_a_session(
 def test_quiz_answers_may_begin_with_a_hyphen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: str
 ) -> None:
-    """A hyphen stands for no idea. argparse would take a word that begins with it for an option."""
+    """A hyphen means "no idea". argparse would take a word with a leading hyphen for an option."""
     assert run_main(monkeypatch, tmp_path, "quiz", answers) == 0
     assert Progress(tmp_path / "mine").quiz == {"before": answers}
 
@@ -583,7 +606,7 @@ def test_save_during_a_run_is_checked(
     lesson = lessons()[1]
 
     def save_while_it_runs(command: str, should_end: Callable[[], bool]) -> int:
-        commands.progress.copy_of(lesson).write_text(lesson.fill_in())
+        commands.progress.get_own_copy(lesson).write_text(lesson.fill_in())
         # should_end() polls for saved files. A file counts as saved after two equal polls.
         assert [should_end(), should_end()] == [False, False]
         return 0
@@ -603,9 +626,9 @@ def _type_nothing(timeout_seconds: float) -> str:
 def test_reset_with_a_number_resets_that_lesson(commands: Commands) -> None:
     """The current lesson is 4. `reset 3` does not change the current lesson or its file."""
     commands.run("goto 4")
-    file_of_lesson_3 = commands.progress.copy_of(lessons()[3])
+    file_of_lesson_3 = commands.progress.get_own_copy(lessons()[3])
     file_of_lesson_3.write_text("# of lesson 3\n")
-    file_of_lesson_4 = commands.progress.copy_of(lessons()[4])
+    file_of_lesson_4 = commands.progress.get_own_copy(lessons()[4])
     file_of_lesson_4.write_text("# of lesson 4\n")
     assert commands.run("reset 3") == 0
     assert file_of_lesson_3.read_text() == lessons()[3].shipped_path.read_text()
@@ -632,15 +655,15 @@ def test_reset_with_a_number_resets_that_lesson(commands: Commands) -> None:
 def test_command_with_a_wrong_argument_is_refused(commands: Commands, line: str) -> None:
     """A refused command changes nothing."""
     commands.run("goto 4")
-    file = commands.progress.copy_of(lessons()[4])
-    assert commands.run(line) == 2
+    file = commands.progress.get_own_copy(lessons()[4])
+    assert commands.run(line) == NOT_DONE_EXIT_CODE
     assert commands.progress.lesson.number == 4
-    assert commands.progress.record_of(lessons()[4])["hints"] == 0
+    assert commands.progress.get_record(lessons()[4])["hints"] == 0
     assert list(file.parent.glob("*.bak*")) == []
 
 
 def test_reset_keeps_the_backups_of_earlier_resets(commands: Commands) -> None:
-    file = commands.progress.copy_of(lessons()[1])
+    file = commands.progress.get_own_copy(lessons()[1])
     for text in ("first", "second", "third"):
         file.write_text(text)
         assert commands.run("reset") == 0
@@ -676,7 +699,7 @@ def test_notes_include_the_refusals_common_to_all_exercises(
 def test_notes_of_a_refusal_show_the_question_of_each_lesson(
     commands: Commands, out: Console
 ) -> None:
-    """The code `always-true` is a refusal of lessons 3 and 4, each with its own question."""
+    """The refusal `always-true` exists in lessons 3 and 4, each time with its own question."""
     assert commands.run("notes rush-stuck") == 0
     assert common_refusals()["rush-stuck"]["question"] in export_words(out)
     assert commands.run("notes always-true") == 0
@@ -686,22 +709,22 @@ def test_notes_of_a_refusal_show_the_question_of_each_lesson(
 
 
 def test_notes_show_placeholders_without_their_format(commands: Commands, out: Console) -> None:
-    """A text in lessons.toml has {most:g}, for instance. The notes show <most>."""
+    """A text in lessons.toml has {longest_ttl:g}, for instance. The notes show <longest_ttl>."""
     assert commands.run("notes 12") == 0
     text = export_words(out)
-    assert "a lock may live for <most> s at most" in text
+    assert "a lock may live for <longest_ttl> s at most" in text
     assert "The fault `<fault>` hit a buyer inside your code: <title>." in text
 
 
-def test_notes_of_a_mistyped_code_name_the_similar_one(commands: Commands, out: Console) -> None:
-    assert commands.run("notes rush-stick") == 2
+def test_notes_of_a_mistyped_code_suggest_a_similar_one(commands: Commands, out: Console) -> None:
+    assert commands.run("notes rush-stick") == NOT_DONE_EXIT_CODE
     assert "rush-stuck" in out.export_text()
 
 
 def test_make_does_not_print_the_folder_that_it_enters(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """MAKELEVEL, which `make workshop` sets, would let another make print the folder."""
+    """`make workshop` sets MAKELEVEL, with which another make prints the folder it enters."""
     monkeypatch.setenv("MAKELEVEL", "1")
     assert run_shell_command("make --dry-run doctor") == 0
     assert "directory" not in capfd.readouterr().out

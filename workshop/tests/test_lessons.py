@@ -35,7 +35,10 @@ def test_lesson_has_its_text_its_options_and_three_hints(lesson: Lesson) -> None
 
 @EACH_LESSON
 def test_exercise_is_short_unsolved_and_has_marks(lesson: Lesson) -> None:
-    """An exercise has at most 25 lines of code."""
+    """An exercise has at most 25 lines of code. Its marks are the comments TODO and END.
+
+    The participant writes the solution between the marks.
+    """
     exercise = lesson.shipped_path.read_text(encoding="utf-8")
     assert exercise.count("# TODO") == exercise.count("# END") == 1
     assert exercise != lesson.fill_in()
@@ -58,12 +61,12 @@ def test_three_right_solutions_look_different(lesson: Lesson) -> None:
 def test_explain_hides_the_answer_until_a_prediction(lesson: Lesson) -> None:
     """Without a prediction, `explain` shows only the question and the command."""
     out = Console(record=True, width=80)
-    render.show_text(out, lesson, whole=False)
+    render.show_text(out, lesson, with_answer=False)
     text = out.export_text()
     assert "Question" in text
     assert "Predict first" in text
     assert re.findall("Observe|Explain|Exercise|What if", text) == []
-    render.show_text(out, lesson, whole=True)
+    render.show_text(out, lesson, with_answer=True)
     assert "What if" in out.export_text()
 
 
@@ -71,16 +74,16 @@ def test_explain_hides_the_answer_until_a_prediction(lesson: Lesson) -> None:
 def test_every_refusal_has_a_wrong_solution(lesson: Lesson) -> None:
     """The refusals in lessons.toml and the codes of the wrong solutions are the same."""
     codes = {solution.refusal_code for solution in WRONG_SOLUTIONS if solution.lesson is lesson}
-    codes.add(next(iter(lesson.refusals)))  # the exercise as shipped gets the first refusal
-    codes |= set(REFUSAL_CODE_BY_CELL.values()) & set(
-        lesson.refusals
-    )  # lesson 10 has these for wrong answers
+    # The unsolved exercise gets the first refusal of the lesson.
+    codes.add(next(iter(lesson.refusals)))
+    # A wrong answer in lesson 10 gets one of these refusals (see exercises.py).
+    codes |= set(REFUSAL_CODE_BY_CELL.values()) & set(lesson.refusals)
     assert set(lesson.refusals) <= codes, "no wrong solution has this code"
     assert codes <= {*lesson.refusals, *common_refusals()}, "no texts for this code"
 
 
 @EACH_LESSON
-def test_likely_refusals_are_at_most_five_that_the_lesson_has(lesson: Lesson) -> None:
+def test_likely_refusals_are_at_most_five_of_the_lesson(lesson: Lesson) -> None:
     assert len(set(lesson.likely_refusals)) == len(lesson.likely_refusals) <= 5
     assert set(lesson.likely_refusals) <= {*lesson.refusals, *common_refusals()}
 
@@ -135,8 +138,8 @@ def test_every_schedule_in_a_text_is_valid_for_the_exercise(path: str) -> None:
     "path",
     ["lessons.toml", "GLOSSARY.md", "lessons/10-two-masters.md", "exercises/ex12_your_own_shop.py"],
 )
-def test_claims_of_exactness_except_db_failover(path: str) -> None:
-    """In docs/faults.md no strategy is exact under db-failover, so each claim must mention it."""
+def test_claims_of_exactness_mention_db_failover(path: str) -> None:
+    """No strategy is exact under the fault db-failover, so each claim must mention this fault."""
     text = " ".join((HERE / path).read_text("utf-8").split())
     claims = re.findall(r"exact (?:under every fault|in every column)[^;,|]*", text)
     assert [claim for claim in claims if "db-failover" not in claim] == []
@@ -145,12 +148,13 @@ def test_claims_of_exactness_except_db_failover(path: str) -> None:
 def test_answer_to_the_first_sale_is_lost_after_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check of lesson 9 loses the answer to the first request that sells a unit.
 
-    Here the first request is refused as busy, so the answer to the second one is lost.
+    Here the first request is refused as busy, so the answer to the second request is lost.
     """
-    shop_errors: list[ShopError | None] = [LockBusy(), None, None]  # None: the request sells
+    # The error of each request in order; None: the request succeeds.
+    request_errors: list[ShopError | None] = [LockBusy(), None, None]
 
     def check_out(attempt: object) -> None:
-        if error := shop_errors.pop(0):
+        if error := request_errors.pop(0):
             raise error
 
     def next_key(outcome: str, key: str) -> str | None:

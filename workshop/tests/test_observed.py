@@ -1,7 +1,8 @@
-"""The figures in the lessons are those of observed.json, and confirm the lessons' answers.
+"""The numbers in the lessons' texts are those of observed.json, and confirm the lessons' answers.
 
-`python -m workshop observe` writes observed.json: the results of the lessons' commands. The field
-`expect` of a lesson is an expression over them that is true if the lesson's answer is right.
+`python -m workshop observe` runs the lessons' commands and writes their results, the observations,
+to observed.json. A lesson's field `expect` is an expression over the observations. It is true if
+the lesson's answer is right.
 """
 
 import json
@@ -15,22 +16,24 @@ from workshop.lessons import Lesson, lessons
 from workshop.observe import OBSERVED_BLOCK, OBSERVED_FILE, make_observed_block, meets_expectation
 from workshop.tests.test_lessons import EACH_LESSON
 
-#: The name of an article, such as A1. Its digit is no figure.
+#: The name of one of the articles in docs/sources.md, such as A1. Its digit is no result.
 ARTICLE = re.compile(r"\bA\d\b")
 #: A placeholder in the field `observed` of lessons.toml.
 PLACEHOLDER = re.compile(r"\{[^}]*\}")
-#: Verdict -> one that contradicts it.
+#: Verdict -> a verdict that contradicts it.
 OPPOSITE_VERDICTS = {
     "exact": "oversold",
     "oversold": "exact",
     "deadlock": "exact",
     "undersold": "exact",
 }
-#: Number of all schedules of two buyers. `violates` counts those that sell the last unit twice.
-SCHEDULES = 20
+#: Number of all schedules of two buyers. In observed.json, `violates` is the number of those that
+#: sell the last unit twice.
+SCHEDULE_COUNT = 20
 
 
 def read_observations() -> dict[str, Any]:
+    """Return the content of observed.json."""
     return dict(json.loads(OBSERVED_FILE.read_text(encoding="utf-8")))
 
 
@@ -50,7 +53,7 @@ def test_answer_of_a_lesson_is_what_was_observed(lesson: Lesson) -> None:
 
 
 @EACH_LESSON
-def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None:
+def test_every_number_of_an_observe_section_is_generated(lesson: Lesson) -> None:
     """An Observe section has digits only in the block that the command `observe` writes.
 
     The template of this block has no digits, either.
@@ -60,7 +63,7 @@ def test_every_figure_of_an_observe_section_is_generated(lesson: Lesson) -> None
     expected_blocks = []
     if lesson.observed:
         expected_blocks.append(make_observed_block(lesson, read_observations()))
-    assert blocks == expected_blocks, "the text should have the figures of observed.json"
+    assert blocks == expected_blocks, "the text should have the numbers of observed.json"
     assert find_digits(OBSERVED_BLOCK.sub("", section)) == []
     assert find_digits(PLACEHOLDER.sub("", lesson.observed)) == []
 
@@ -76,7 +79,7 @@ def test_expectation_is_false_for_opposite_observations(lesson: Lesson) -> None:
     """Opposite verdicts and counts, and equal durations, do not confirm the lesson's answer."""
     observations = read_observations()
     observations["violates"] = {
-        strategy: SCHEDULES - count for strategy, count in observations["violates"].items()
+        strategy: SCHEDULE_COUNT - count for strategy, count in observations["violates"].items()
     }
     # All strategies took the same time.
     observations["ratio"] = dict.fromkeys(observations["ratio"], 1.0)

@@ -15,9 +15,15 @@ from loadtest.commands.main import parse
 from loadtest.expected import EXPECTED
 from loadtest.faults import FAULTS
 from workshop.lessons import HERE, lessons
-from workshop.teaching import count_right_answers, format_phases, format_plan, plans, questions
+from workshop.teaching import (
+    count_right_answers,
+    format_phases,
+    format_plan,
+    quiz_questions,
+    read_plans,
+)
 
-#: Length of a plan in minutes -> its least minutes of slack, and its least number of breaks.
+#: Length of a plan in minutes -> minimum minutes of slack, minimum number of breaks.
 MIN_SLACK_AND_BREAKS = {45: (5, 0), 90: (10, 1), 180: (10, 2)}
 
 
@@ -26,10 +32,10 @@ def join_lines(lines: Iterable[str]) -> str:
     return " ".join(" ".join(lines).split())
 
 
-@pytest.mark.parametrize("minutes", plans())
+@pytest.mark.parametrize("minutes", read_plans())
 def test_plan_adds_up_and_has_slack_and_breaks(minutes: int) -> None:
     """The parts and the slack add up to the plan's length. The slack is the last part printed."""
-    plan = plans()[minutes]
+    plan = read_plans()[minutes]
     min_slack, min_breaks = MIN_SLACK_AND_BREAKS[minutes]
     assert sum(part_minutes for part_minutes, *_ in plan["parts"]) + plan["slack"] == minutes
     assert plan["slack"] >= min_slack
@@ -41,10 +47,10 @@ def test_plan_adds_up_and_has_slack_and_breaks(minutes: int) -> None:
     assert line_before_end.startswith(f"{slack_begins_at} {plan['slack']} min slack:")
 
 
-@pytest.mark.parametrize("minutes", plans())
+@pytest.mark.parametrize("minutes", read_plans())
 def test_plan_contains_the_advice_for_a_late_room(minutes: int) -> None:
     """The advice tells a facilitator which parts to drop when time runs short."""
-    plan = plans()[minutes]
+    plan = read_plans()[minutes]
     text = join_lines(format_plan(minutes))
     assert len(plan["behind"]) >= 3
     for advice in plan["behind"]:
@@ -52,20 +58,20 @@ def test_plan_contains_the_advice_for_a_late_room(minutes: int) -> None:
 
 
 def list_lesson_parts(minutes: int) -> list[tuple[int, dict[str, int]]]:
-    """Return for each lesson of a plan its minutes and its table in plans.toml.
+    """Return the minutes of each lesson in a plan, and the lesson's table in plans.toml.
 
     The table has the number of the `lesson`, and the minutes of its phases show, do and talk.
     """
     return [
         (part_minutes, subject)
-        for part_minutes, subject, *_ in plans()[minutes]["parts"]
+        for part_minutes, subject, *_ in read_plans()[minutes]["parts"]
         if isinstance(subject, dict)
     ]
 
 
 @pytest.mark.parametrize("minutes", [90, 180])
 def test_advice_for_pairs_is_printed_if_they_do_the_exercise(minutes: int) -> None:
-    """If a plan omits the exercise, another line `late` tells what remains of the lesson."""
+    """If a plan omits the exercise, a general line with the label `late` replaces the advice."""
     for _, lesson_table in list_lesson_parts(minutes):
         lesson = lessons()[lesson_table["lesson"]]
         text = join_lines(format_phases(lesson, lesson_table))
@@ -93,14 +99,14 @@ def test_plan_has_times_of_day_and_labels() -> None:
 
 
 def assert_command_exists(command: str) -> None:
-    """Assert that a command of a plan can be typed: `make doctor`, or `make NAME ARGS='...'`."""
+    """Assert that a command in a plan exists: `make doctor`, or `make NAME ARGS='...'`."""
     make, target, *make_arguments = shlex.split(command)
     assert make == "make"
     arguments = shlex.split(" ".join(make_arguments).removeprefix("ARGS="))
     if target == "workshop" and arguments:
-        quiz, number = arguments
-        assert quiz == "quiz"
-        assert 1 <= int(number) <= len(questions())
+        workshop_command, question_number = arguments
+        assert workshop_command == "quiz"
+        assert 1 <= int(question_number) <= len(quiz_questions())
     elif target not in ("doctor", "workshop"):
         options = parse([target, *arguments], None)
         assert set(getattr(options, "locks", ())) <= set(EXPECTED)
@@ -117,22 +123,22 @@ def assert_address_exists(address: str) -> None:
     assert parts.fragment in ("", "steps")
 
 
-@pytest.mark.parametrize("minutes", plans())
+@pytest.mark.parametrize("minutes", read_plans())
 def test_commands_and_addresses_of_a_plan_exist(minutes: int) -> None:
     """In a plan a line that begins with `$` is a command, and one with `/` is an address."""
-    plan = plans()[minutes]
-    details = list(plan["before"])
-    for _, _, *details_of_part in plan["parts"]:
-        details += details_of_part
-    for detail in details:
-        if detail.startswith("$ "):
-            assert_command_exists(detail.removeprefix("$ "))
-        elif detail.startswith("/"):
-            assert_address_exists(detail)
+    plan = read_plans()[minutes]
+    plan_lines = list(plan["before"])
+    for _minutes, _subject, *lines_of_part in plan["parts"]:
+        plan_lines += lines_of_part
+    for line in plan_lines:
+        if line.startswith("$ "):
+            assert_command_exists(line.removeprefix("$ "))
+        elif line.startswith("/"):
+            assert_address_exists(line)
 
 
 def test_there_are_plans_for_45_90_and_180_minutes() -> None:
-    assert list(plans()) == [45, 90, 180]
+    assert list(read_plans()) == [45, 90, 180]
 
 
 @pytest.mark.parametrize("name", ["FACILITATOR.md", "SHEET.md", "README.md"])
@@ -159,17 +165,17 @@ def test_facilitator_guide_covers_votes_reports_and_delays() -> None:
 
 def test_quiz_has_eight_questions_of_four_options() -> None:
     """Each question is answered in a lesson."""
-    assert len(questions()) == 8
-    for question in questions():
+    assert len(quiz_questions()) == 8
+    for question in quiz_questions():
         assert len(question.options) == 4
         assert question.answer in "abcd"
         assert question.lesson in lessons()
-    assert count_right_answers("".join(question.answer for question in questions())) == 8
+    assert count_right_answers("".join(question.answer for question in quiz_questions())) == 8
     assert count_right_answers("") == 0
 
 
 def test_right_answers_of_the_quiz_are_spread_over_the_options() -> None:
-    answers = "".join(question.answer for question in questions())
+    answers = "".join(question.answer for question in quiz_questions())
     assert {letter: answers.count(letter) for letter in "abcd"} == dict.fromkeys("abcd", 2)
 
 

@@ -1,4 +1,4 @@
-"""The changes of a file that count as a save."""
+"""SaveWatcher: which changes of a file count as a save of the participant."""
 
 from pathlib import Path
 

@@ -122,7 +122,7 @@ def test_lesson_asks_before_it_answers(site: Path, page: Page) -> None:
         page.goto((site / "workshop" / "lessons" / f"{lesson.slug}.html").as_uri())
         assert page.locator(".options li").all_inner_texts() == lesson.options
         answer = page.get_by_text(
-            f"{lesson.answer}: {lesson.option_text(lesson.answer)}", exact=True
+            f"{lesson.answer}: {lesson.get_option_text(lesson.answer)}", exact=True
         )
         expect(page.get_by_text(lesson.objective)).to_be_visible()
         expect(answer).to_be_hidden()
