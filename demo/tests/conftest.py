@@ -1,11 +1,11 @@
-"""Fixtures of the demo's tests: some of shop/tests, and the folder of the page's rushes."""
+"""Fixtures of the demo's tests: some from shop/tests, and the folder of the page's rushes."""
 
 from pathlib import Path
 
 import pytest
 from pytest_django import Settings
 
-from demo.tests.page_rushes import Rushes
+from demo.tests.rush_folder import RushFolder
 from shop.tests.conftest import (
     _empty_redis,
     _forget_cached_state,
@@ -24,7 +24,7 @@ __all__ = [
 
 
 @pytest.fixture
-def rushes(settings: Settings, tmp_path: Path) -> Rushes:
-    """A stand-in for make serve: it reads the requests for rushes that the page writes."""
+def rush_folder(settings: Settings, tmp_path: Path) -> RushFolder:
+    """The folder into which the page writes its requests for rushes. No make serve is running."""
     settings.SHOP_RUSH_FOLDER = str(tmp_path)
-    return Rushes(tmp_path)
+    return RushFolder(tmp_path)

@@ -1,4 +1,4 @@
-"""The curve of a sale, which the page draws."""
+"""The curve of a sale: its stock over time, which the page draws."""
 
 import pytest
 from django.test import Client
@@ -12,15 +12,16 @@ from shop.tests.purchases import buy, open_sale, rolled_back
 def test_curve_shows_times_and_stock_but_not_buyers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A point of the curve has the seconds since the first purchase, and the stock.
 
-    The stock is that before the purchase. The curve has at most MAX_CURVE_POINTS points.
+    A purchase is drawn with the stock before it: 3, then 2. The curve has at most MAX_CURVE_POINTS
+    points.
     """
     sale = open_sale(3)
     path = f"/sales/{sale.pk}/curve"
     assert Client().get(path).json() == {"sale": sale.pk, "curve": []}
     buy(buyer="ada", key="k1")
     buy(buyer="bob", key="k2")
-    first, second = PurchaseHistory.objects.order_by("pk")
-    seconds = (second.purchase_time - first.purchase_time).total_seconds()
+    first_order, second_order = PurchaseHistory.objects.order_by("pk")
+    seconds = (second_order.purchase_time - first_order.purchase_time).total_seconds()
     assert Client().get(path).json()["curve"] == [[0.0, 3], [seconds, 2]]
     monkeypatch.setattr(reports, "MAX_CURVE_POINTS", 1)
     assert len(Client().get(path).json()["curve"]) == 1

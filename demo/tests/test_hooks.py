@@ -1,6 +1,7 @@
-"""The history that the demo's hooks record, and the wrong clock of a demo.
+"""The history of purchases that the demo's hooks record, and a demo's clock that is ahead.
 
-loadtest/tests/test_faults.py tests the stops of the hooks.
+The hooks act at the injection points of a purchase (shop/sale/points.py). They can also stop a
+purchase there, which loadtest/tests/test_faults.py tests.
 """
 
 import asyncio
@@ -21,8 +22,11 @@ from shop.tests.purchases import committed, open_sale
 
 
 @pytest.fixture
-def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
-    """The folder into which the shop records its purchases."""
+def history_folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
+    """The folder into which the shop records its purchases.
+
+    In its folders `at` and `go`, stopped purchases say where they are, and tests resume them.
+    """
     (tmp_path / "at").mkdir()
     (tmp_path / "go").mkdir()
     settings.SHOP_DEMO_HISTORY = str(tmp_path)
@@ -33,22 +37,26 @@ def folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     points.install_probe(None)
 
 
-def read_events(folder: Path) -> list[dict[str, Any]]:
+def read_events(history_folder: Path) -> list[dict[str, Any]]:
     """Return the events in the only file of the history, oldest first."""
-    (path,) = folder.glob("node-A-*.jsonl")
+    (path,) = history_folder.glob("node-A-*.jsonl")
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def buy(lock: str, **headers: str) -> Any:
+    """Return the HTTP response to a purchase with this strategy (`lock`) and these headers."""
     return Client().post("/buy", {"buyer": "ann", "lock": lock}, headers=headers)
 
 
 @committed
-def test_purchase_under_a_lock_is_recorded(folder: Path) -> None:
-    """The history has an event for each point of the purchase, with the facts known there."""
+def test_purchase_under_a_lock_is_recorded(history_folder: Path) -> None:
+    """The history has an event for each injection point of the purchase, with what is known there.
+
+    An event with the type `invoke` begins an operation, which a later event ends.
+    """
     open_sale(2)
-    answer = buy("redis", **{"Idempotency-Key": "run/ann"}).json()
-    events = read_events(folder)
+    receipt = buy("redis", **{"Idempotency-Key": "run/ann"}).json()
+    events = read_events(history_folder)
     assert [event["f"] for event in events] == [
         "arrives",
         "begins",
@@ -70,31 +78,31 @@ def test_purchase_under_a_lock_is_recorded(folder: Path) -> None:
     event_by_name = {event["f"]: event for event in events}
     assert event_by_name["begins"]["lock"] == "redis"
     assert event_by_name["begins"]["product"] == "apple"
-    assert event_by_name["acquired"]["fence"] == answer["lock"]["fence"]
+    assert event_by_name["acquired"]["fence"] == receipt["lock"]["fence"]
     assert event_by_name["acquired"]["lock_name"] == "redis:apple"
     assert event_by_name["acquired"]["thread"] == threading.get_ident()
     assert event_by_name["after_read"]["amount"] == 2
-    assert event_by_name["before_commit"]["order"] == answer["order"]
+    assert event_by_name["before_commit"]["order"] == receipt["order"]
     token = event_by_name["acquired"]["token"]
     assert event_by_name["release"]["token"] == token
     assert event_by_name["released"]["token"] == token
     assert event_by_name["released"]["outcome"] == "released"
     events_since_read = events[4:]  # before the read of the stock, the purchase knows no sale
-    assert {event["sale"] for event in events_since_read} == {answer["sale"]}
+    assert {event["sale"] for event in events_since_read} == {receipt["sale"]}
     times = [event["t"] for event in events]
     assert times == sorted(times)
 
 
 @committed
-def test_purchase_without_a_key_is_neither_recorded_nor_stopped(folder: Path) -> None:
-    """A request without an Idempotency-Key is not traced, even if it asks for a stop."""
+def test_purchase_without_a_key_is_neither_recorded_nor_stopped(history_folder: Path) -> None:
+    """A request without an Idempotency-Key is not traced, even if a header requests a stop."""
     open_sale(1)
     assert buy("redis", **{"Demo-Stop": "after_read"}).status_code == 201
-    assert not list(folder.glob("*.jsonl"))
+    assert not list(history_folder.glob("*.jsonl"))
 
 
-def test_purchase_ignores_its_stops_if_there_is_no_folder_at(tmp_path: Path, settings: Any) -> None:
-    """Without the folder `at`, stops are ignored, and events are written after the request.
+def test_purchase_does_not_stop_without_the_folder_at(tmp_path: Path, settings: Any) -> None:
+    """Without the folder named `at`, stops are ignored, and events are written after the request.
 
     A rush records its history like this, because nothing must slow it down.
     """
@@ -107,7 +115,7 @@ def test_purchase_ignores_its_stops_if_there_is_no_folder_at(tmp_path: Path, set
 @committed
 @pytest.mark.parametrize(("lock", "is_recorded_by_thread"), [("reentrant", True), ("redis", False)])
 def test_async_purchase_is_recorded_by_thread_or_task(
-    lock: str, is_recorded_by_thread: bool, folder: Path
+    lock: str, is_recorded_by_thread: bool, history_folder: Path
 ) -> None:
     """The holder of a lock is a thread under `reentrant`, and a task under `redis`.
 
@@ -124,7 +132,7 @@ def test_async_purchase_is_recorded_by_thread_or_task(
             assert (await tasks[-1]).status == 201
 
     run_in_loop(buy_twice, thread_count=1)
-    events = read_events(folder)
+    events = read_events(history_folder)
     # The event `arrives` is left out, because it is recorded before the event loop passes the
     # purchase on to a thread.
     for key in ("first", "second"):
@@ -134,14 +142,14 @@ def test_async_purchase_is_recorded_by_thread_or_task(
             if event["attempt"] == key and event["f"] != "arrives"
         }
         assert len(thread_or_task_ids) == 1, "all events of a purchase should have the same id"
-    first, second = [event for event in events if event["f"] == "acquired"]
-    has_same_token = first["token"] == second["token"]
+    first_event, second_event = [event for event in events if event["f"] == "acquired"]
+    has_same_token = first_event["token"] == second_event["token"]
     assert has_same_token is is_recorded_by_thread, (
         "only the token of a thread should be the same in both purchases"
     )
-    assert (first["thread"] == second["thread"]) is is_recorded_by_thread
-    if is_recorded_by_thread:
-        assert first["thread"] == int(first["token"].rpartition(":")[2])
+    assert (first_event["thread"] == second_event["thread"]) is is_recorded_by_thread
+    if is_recorded_by_thread:  # the token of `reentrant` ends with the id of the thread
+        assert first_event["thread"] == int(first_event["token"].rpartition(":")[2])
 
 
 def test_clock_is_wrong_only_in_a_demo(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 from shop.tests.node import run_python
 
-#: Loads what the servers of a node load, and prints what they have of the demo.
+#: Loads what a server of the shop loads, and prints the parts of the demo that it has loaded. The
+#: arguments are paths of URLs; those that the server serves are printed.
 INSPECTION = """
 import json, sys
 import shop.wsgi, shop.asgi
@@ -45,8 +46,9 @@ SHOP_PATHS = ["/buy", "/sales/1", "/healthz"]
 def inspect_node(folder: object, *, is_demo: bool) -> dict[str, Any]:
     """Return the parts of the demo that a new process of the shop has loaded.
 
-    is_demo  the value of SHOP_DEMO. Without it, the demo's other settings must have no effect; they
-             are always set here
+    The demo's settings are always set. Without SHOP_DEMO they must have no effect.
+
+    is_demo  the value of SHOP_DEMO
     """
     environment = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
     completed = run_python(

@@ -1,4 +1,7 @@
-"""A strategy from the user's own file, and the source code that the page shows."""
+"""A strategy from the user's own file, and the source code of strategies that the page shows.
+
+A strategy is a way to guard the stock during a purchase.
+"""
 
 import ast
 import inspect
@@ -33,7 +36,7 @@ def buy(attempt: Attempt) -> Receipt:  # names that it does not import
 
 
 @pytest.fixture
-def file(tmp_path: Path, settings: Settings) -> Iterator[Path]:
+def own_file(tmp_path: Path, settings: Settings) -> Iterator[Path]:
     """The user's own file, with a correct `buy`, installed as the strategy `mine`."""
     path = tmp_path / "ex05.py"
     path.write_text(CORRECT_SOURCE)
@@ -44,7 +47,7 @@ def file(tmp_path: Path, settings: Settings) -> Iterator[Path]:
 
 
 @committed
-def test_own_strategy_sells_and_is_listed(file: Path) -> None:
+def test_own_strategy_sells_and_is_listed(own_file: Path) -> None:
     """A strategy from the user's own file comes last in the list of strategies."""
     open_sale(2)
     assert buy(lock="mine").status == 201
@@ -70,51 +73,51 @@ def test_own_strategy_sells_and_is_listed(file: Path) -> None:
     ids=["syntax", "exit", "no buy", "attribute", "exit in buy", "no receipt"],
 )
 @committed
-def test_mistake_in_the_file_is_400_with_its_line(file: Path, text: str, error: str) -> None:
-    """The answer names the file, the line that failed, and the error.
+def test_mistake_in_the_file_is_400_with_its_line(own_file: Path, text: str, error: str) -> None:
+    """The reply contains the name of the file, the line that failed, and the error.
 
     There is no line if `buy` is missing, or returns something other than a receipt.
     """
     open_sale(1)
-    file.write_text(text)
-    answer = buy(lock="mine")
-    assert (answer.status, answer.body["error"]) == (400, error)
+    own_file.write_text(text)
+    reply = buy(lock="mine")
+    assert (reply.status, reply.body["error"]) == (400, error)
     assert count_orders_and_stock() == (0, 1)
-    file.write_text(CORRECT_SOURCE)
+    own_file.write_text(CORRECT_SOURCE)
     assert buy(lock="mine").status == 201, "the corrected file works without a restart"
 
 
 @committed
 def test_syntax_error_of_an_imported_module_names_the_import(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+    own_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error begins with the line of the import in the user's file.
 
     The message that follows has the line of the syntax error in the imported module.
     """
     open_sale(1)
-    monkeypatch.syspath_prepend(str(file.parent))
-    (file.parent / "broken_helper.py").write_text("\n\nx = (\n")
-    file.write_text("import broken_helper\n")
+    monkeypatch.syspath_prepend(str(own_file.parent))
+    (own_file.parent / "broken_helper.py").write_text("\n\nx = (\n")
+    own_file.write_text("import broken_helper\n")
     error = buy(lock="mine").body["error"]
     assert error.startswith("ex05.py: line 1: SyntaxError: ")
     assert "broken_helper.py, line 3" in error
 
 
 @committed
-def test_unreadable_file_is_400(file: Path) -> None:
-    """A buyer is told if the file is not UTF-8, or was deleted."""
+def test_unreadable_file_is_400(own_file: Path) -> None:
+    """The buyer gets the reason: the file is not UTF-8, or was deleted."""
     open_sale(1)
-    file.write_bytes(b"\xff\xfe")
+    own_file.write_bytes(b"\xff\xfe")
     assert "ex05.py cannot be read" in buy(lock="mine").body["error"]
-    file.unlink()
-    answer = buy(lock="mine")
-    assert answer.status == 400
-    assert "ex05.py cannot be read" in answer.body["error"]
+    own_file.unlink()
+    reply = buy(lock="mine")
+    assert reply.status == 400
+    assert "ex05.py cannot be read" in reply.body["error"]
 
 
-def test_environment_variable_names_the_file_of_a_strategy(tmp_path: Path) -> None:
-    """SHOP_DEMO_STRATEGIES gives the name of each strategy and the path of its file."""
+def test_environment_variable_sets_the_file_of_a_strategy(tmp_path: Path) -> None:
+    """SHOP_DEMO_STRATEGIES contains the name of each strategy and the path of its file."""
     print_file = "from shop.strategies import STRATEGIES; print(STRATEGIES['mine'].file)"
     environment = {"SHOP_DEMO": "1", "SHOP_DEMO_STRATEGIES": f"mine={tmp_path}/ex05.py"}
     completed = run_python("-c", f"import django; django.setup(); {print_file}", **environment)
@@ -132,7 +135,10 @@ def read_marked_lines(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
-    """Each of a strategy's one or two marks highlights a line, and the blocks show real code."""
+    """A mark is a text; the page highlights the line that contains it. A strategy has one or two.
+
+    Each block of code on the page is a part of its file.
+    """
     marks = STRATEGIES[name].marks
     assert len(marks) in {1, 2}
     assert len(read_marked_lines(name)) == len(marks)
@@ -143,7 +149,7 @@ def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
 
 
 def read_source(block: dict[str, Any]) -> str:
-    """Return a text that contains the block's code if the code is from its file.
+    """Return the text of a block's file, in which its code must occur.
 
     A block may show a method without its indent. So the text is the file as it is, followed by
     the file with one indent less.
@@ -154,16 +160,17 @@ def read_source(block: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("function", [held, sell_one, claim_fence_and_read_stock])
 def test_shown_function_has_at_most_one_point(function: Callable[..., Any]) -> None:
-    """A point reports the progress of a purchase to the demo.
+    """At an injection point, `point.send(...)`, a purchase reports its progress to the demo.
 
-    The page shows these functions, and more than one point in them would hide what they do.
+    The page shows the source of these functions. More than one such line would distract from what
+    they do.
     """
     code = inspect.getsource(inspect.unwrap(function))
     assert len(re.findall(r"\b(?:point_reached\.send|reach_point_async)\(", code)) <= 1
 
 
 def test_mark_that_no_line_contains_is_an_error() -> None:
-    """A mark is a text of a line to highlight. Here no line contains it."""
+    """A mark is a part of the line that the page highlights. Here no line contains the mark."""
     with pytest.raises(LookupError, match="correct `marks` of the strategy"):
         read_source_blocks(replace(STRATEGIES["none"], marks=("stock = nowhere(attempt)",)))
 
@@ -179,10 +186,10 @@ def test_source_of_a_flawed_lock_includes_the_lock() -> None:
 @pytest.mark.parametrize("text", ["def buy(attempt):\n    return None\n", "def buy(attempt:\n"])
 def test_own_file_is_shown_without_marks(text: str, tmp_path: Path) -> None:
     """The user's own file is shown as it is, even if Python cannot load it."""
-    file = tmp_path / "ex05.py"
-    file.write_text(text)
+    own_file = tmp_path / "ex05.py"
+    own_file.write_text(text)
     own_block, shared_block = read_source_blocks(
-        replace(STRATEGIES["none"], name="mine", marks=(), path=str(file))
+        replace(STRATEGIES["none"], name="mine", marks=(), path=str(own_file))
     )
     assert (own_block["lines"], own_block["marked"]) == (text.splitlines(), [])
     assert shared_block["lines"][0].startswith("def sell_one(")

@@ -1,4 +1,7 @@
-"""Starting and stopping a rush on the page, without make serve, and its verdict."""
+"""Starting and stopping a rush (many buyers at once) on the page, and the verdict on its sale.
+
+make serve does not run in these tests; the fixture rush_folder takes its place.
+"""
 
 import re
 from collections.abc import Sequence
@@ -8,13 +11,14 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from demo.tests.page_rushes import Rushes
+from demo.tests.rush_folder import RushFolder
 from demo.views import add_rush_fields
 from shop.sale import opening
 from shop.sale.reports import SaleReport
 from shop.tests.purchases import buy, open_sale, rolled_back
 
-RUSH = {"lock": "none", "buyers": "20", "stock": "10", "hold_ms": "0"}
+#: The fields of the page's form that starts a rush.
+RUSH_FORM = {"lock": "none", "buyers": "20", "stock": "10", "hold_ms": "0"}
 
 
 def test_page_without_make_serve_cannot_start_a_rush(settings: Any) -> None:
@@ -22,57 +26,58 @@ def test_page_without_make_serve_cannot_start_a_rush(settings: Any) -> None:
     settings.SHOP_RUSH_FOLDER = ""
     html = Client().get("/").content.decode()
     assert re.search(r'<button id="start"[^>]* disabled>Start with make serve</button>', html)
-    answer = Client().post("/rush", RUSH)
-    assert answer.status_code == 503
-    assert "make serve" in answer.json()["error"]
+    response = Client().post("/rush", RUSH_FORM)
+    assert response.status_code == 503
+    assert "make serve" in response.json()["error"]
 
 
-def test_form_starts_one_rush_at_a_time(rushes: Rushes) -> None:
+def test_form_starts_one_rush_at_a_time(rush_folder: RushFolder) -> None:
     """A second request is refused, and does not replace the first."""
-    assert Client().post("/rush", RUSH).status_code == 202
+    assert Client().post("/rush", RUSH_FORM).status_code == 202
     rush = {"lock": "none", "buyers": 20, "stock": 10, "hold_ms": 0}
-    assert rushes.request == {**rush, "product": "apple", "deadline": 60}
-    assert Client().post("/rush", {**RUSH, "lock": "redis"}).status_code == 409
-    assert rushes.request["lock"] == "none"
-    rushes.end()
-    assert Client().post("/rush", RUSH).status_code == 202
+    assert rush_folder.request == {**rush, "product": "apple", "deadline": 60}
+    assert Client().post("/rush", {**RUSH_FORM, "lock": "redis"}).status_code == 409
+    assert rush_folder.request["lock"] == "none"
+    rush_folder.remove_request()
+    assert Client().post("/rush", RUSH_FORM).status_code == 202
 
 
-def test_form_without_a_csrf_token_is_refused(rushes: Rushes) -> None:
+def test_form_without_a_csrf_token_is_refused(rush_folder: RushFolder) -> None:
     """Every POST needs the token that the page's cookie has."""
     visitor = Client(enforce_csrf_checks=True)
     for path in ("/rush", "/rush/stop", "/steps", "/steps/step", "/admin/login/"):
-        answer = visitor.post(path, RUSH)
-        assert answer.status_code == 403
-        assert "without its CSRF token: load the page again" in answer.json()["error"]
-    assert rushes.request is None
+        response = visitor.post(path, RUSH_FORM)
+        assert response.status_code == 403
+        assert "without its CSRF token: load the page again" in response.json()["error"]
+    assert rush_folder.request is None
     visitor.get("/")  # this sets the cookie
     token = visitor.cookies["csrftoken"].value
-    assert visitor.post("/rush", {**RUSH, "csrfmiddlewaretoken": token}).status_code == 202
+    assert visitor.post("/rush", {**RUSH_FORM, "csrfmiddlewaretoken": token}).status_code == 202
 
 
-def test_form_of_another_origin_is_refused(rushes: Rushes, settings: Any) -> None:
+def test_form_of_another_origin_is_refused(rush_folder: RushFolder, settings: Any) -> None:
     """A form whose Origin is not the shop's address is refused, with advice.
 
-    This happens behind a port forwarder: it asks the shop as localhost, but the browser's Origin is
-    the forwarder's address. The refusal names a setting with which the shop accepts the form.
+    This happens behind a port forwarder: the forwarder's requests have the host localhost, but the
+    browser's Origin is the forwarder's address. The error contains the setting with which the shop
+    accepts the form.
     """
     origin = "https://demo-8000.app.example"
     browser = Client(enforce_csrf_checks=True)
     browser.get("/")
-    form = {**RUSH, "csrfmiddlewaretoken": browser.cookies["csrftoken"].value}
+    form = {**RUSH_FORM, "csrfmiddlewaretoken": browser.cookies["csrftoken"].value}
     headers = {"Origin": origin, "Sec-Fetch-Site": "same-origin"}
-    answer = browser.post("/rush", form, headers=headers)
-    assert answer.status_code == 403
-    assert f"{origin} is not the address of this shop" in answer.json()["error"]
-    assert f"CSRF_TRUSTED_ORIGINS={origin}" in answer.json()["error"]
-    assert rushes.request is None
+    response = browser.post("/rush", form, headers=headers)
+    assert response.status_code == 403
+    assert f"{origin} is not the address of this shop" in response.json()["error"]
+    assert f"CSRF_TRUSTED_ORIGINS={origin}" in response.json()["error"]
+    assert rush_folder.request is None
     settings.CSRF_TRUSTED_ORIGINS = [origin]
     # A client keeps its middleware, which reads the setting only once.
     client_of_restarted_shop = Client(enforce_csrf_checks=True)
     client_of_restarted_shop.cookies = browser.cookies
-    answer = client_of_restarted_shop.post("/rush", form, headers=headers)
-    assert answer.status_code == 202
+    response = client_of_restarted_shop.post("/rush", form, headers=headers)
+    assert response.status_code == 202
 
 
 @pytest.mark.parametrize(
@@ -84,65 +89,67 @@ def test_form_of_another_origin_is_refused(rushes: Rushes, settings: Any) -> Non
     ],
 )
 def test_bad_input_is_refused_with_the_allowed_values(
-    rushes: Rushes, field: str, value: str, allowed: str
+    rush_folder: RushFolder, field: str, value: str, allowed: str
 ) -> None:
     """A number out of bounds, or an unknown strategy, starts no rush."""
-    answer = Client().post("/rush", {**RUSH, field: value})
-    assert (answer.status_code, answer.json()["allowed"]) == (400, [allowed])
-    assert answer.json()["error"].startswith(f"bad {field}: ")
-    assert Client().post("/rush", {**RUSH, "lock": "nonsense"}).status_code == 400
-    assert rushes.request is None
+    response = Client().post("/rush", {**RUSH_FORM, field: value})
+    assert (response.status_code, response.json()["allowed"]) == (400, [allowed])
+    assert response.json()["error"].startswith(f"bad {field}: ")
+    assert Client().post("/rush", {**RUSH_FORM, "lock": "nonsense"}).status_code == 400
+    assert rush_folder.request is None
 
 
 @rolled_back
-def test_stop_ends_the_sale_and_the_rush(rushes: Rushes) -> None:
+def test_stop_ends_the_sale_and_the_rush(rush_folder: RushFolder) -> None:
     """The button closes the sale at once. The page then shows the verdict `stopped`."""
     sale = open_sale(10)
     buy(lock="none")
-    rushes.begin()
+    rush_folder.write_request()
     assert Client().post("/rush/stop").status_code == 202
-    assert rushes.stop_requested
+    assert rush_folder.is_stop_requested
     sale.refresh_from_db()
     assert sale.closed_at is not None
     assert sale.final_stock == 9
     assert buy(lock="none").status == 404, "nothing is sold any more"
-    rushes.finish({"sale": sale.pk, "lock": "none", "verdict": "unknown", "stopped": True})
+    rush_folder.write_finished_rush(
+        {"sale": sale.pk, "lock": "none", "verdict": "unknown", "stopped": True}
+    )
     stopped_sale = Client().get("/state").json()["sale"]
-    figures = [stopped_sale[name] for name in ("verdict", "orders", "stock_left")]
-    assert figures == ["stopped", 1, 9]
+    assert stopped_sale["verdict"] == "stopped"
+    assert (stopped_sale["orders"], stopped_sale["stock_left"]) == (1, 9)
 
 
-def test_late_stop_does_not_stop_the_next_rush(rushes: Rushes) -> None:
+def test_late_stop_does_not_stop_the_next_rush(rush_folder: RushFolder) -> None:
     """A request to stop that came after the end of its rush has left the file `stop`."""
-    (rushes.folder / "stop").touch()
-    assert Client().post("/rush", RUSH).status_code == 202
-    assert not rushes.stop_requested
+    (rush_folder.folder / "stop").touch()
+    assert Client().post("/rush", RUSH_FORM).status_code == 202
+    assert not rush_folder.is_stop_requested
 
 
 @rolled_back
-def test_stop_without_a_rush_is_refused(rushes: Rushes) -> None:
-    """The sale stays open."""
+def test_stop_without_a_rush_is_refused(rush_folder: RushFolder) -> None:
+    """The sale of single purchases stays open."""
     sale = open_sale(10)
-    answer = Client().post("/rush/stop")
-    assert (answer.status_code, rushes.stop_requested) == (409, False)
+    response = Client().post("/rush/stop")
+    assert (response.status_code, rush_folder.is_stop_requested) == (409, False)
     sale.refresh_from_db()
     assert sale.closed_at is None
 
 
 @rolled_back
 def test_rush_is_stopped_even_if_its_sale_cannot_be_closed(
-    rushes: Rushes, monkeypatch: pytest.MonkeyPatch
+    rush_folder: RushFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If purchases have locked the product's row, the answer is 503, but the buyers stop."""
+    """Purchases have locked the product's row. The page gets status 503, but the buyers stop."""
 
     def raise_operational_error(**_: object) -> None:
         raise OperationalError
 
     monkeypatch.setattr(opening, "close", raise_operational_error)
-    rushes.begin()
-    answer = Client().post("/rush/stop")
-    assert (answer.status_code, rushes.stop_requested) == (503, True)
-    assert "The next rush closes the sale" in answer.json()["error"]
+    rush_folder.write_request()
+    response = Client().post("/rush/stop")
+    assert (response.status_code, rush_folder.is_stop_requested) == (503, True)
+    assert "The next rush closes the sale" in response.json()["error"]
 
 
 # --- the verdict of a sale on the page ------------------------------------------------------------
@@ -155,7 +162,10 @@ def make_report(
     is_open: bool = True,
     locks: Sequence[str] = ("token",),
 ) -> dict[str, Any]:
-    """Return the report of a sale of two units; by default every order has taken one unit."""
+    """Return the report of a sale of two units.
+
+    By default the stock that is left is what the orders leave, and never below 0.
+    """
     if stock_left is None:
         stock_left = max(0, 2 - orders)
     report = SaleReport(
@@ -175,7 +185,7 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
 @pytest.mark.parametrize(
     ("report", "run", "rush", "verdict"),
     [
-        # the verdict of the run, unless the orders refute it
+        # After a rush its verdict counts. Overselling overrides all but `unknown`.
         (make_report(1), {"verdict": "undersold"}, None, "undersold"),
         (make_report(3), {"verdict": "unknown"}, None, "unknown"),
         # an order after the rush has oversold
@@ -210,15 +220,18 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
 def test_verdict_comes_from_run_rush_or_orders(
     report: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
 ) -> None:
-    """The verdict of a sale comes from its past rush, its current one, or its orders.
+    """The verdict and the lock of a sale come from its finished rush, its current rush, or its orders.
 
-    So does its lock. Here every past rush has the lock `none`, every current one `redis`.
+    Here every finished rush has the lock `none`, every current rush `redis`.
+
+    run   the results of the finished rush of the sale, if any
+    rush  the current rush of the sale, if any
     """
     finished_rushes = {1: {**run, "lock": "none"}} if run else {}
     sale = add_rush_fields(report, finished_rushes, rush and {**rush, "sale": 1})
-    lock = ", ".join(report["locks"])
+    expected_lock = ", ".join(report["locks"])
     if rush:
-        lock = "redis"
+        expected_lock = "redis"
     if run:
-        lock = "none"
-    assert (sale["verdict"], sale["lock"]) == (verdict, lock)
+        expected_lock = "none"
+    assert (sale["verdict"], sale["lock"]) == (verdict, expected_lock)

@@ -1,4 +1,9 @@
-"""Two buyers, stepped through as on the page."""
+"""Two buyers, A and B, whose purchases advance step by step, as on the demo's page.
+
+In a round, both buyers want the only unit. A visitor presses a buyer's button for each step.
+Between two steps the buyer stops: at `checked` after its read of the stock, at `written` before its
+COMMIT. Each press sends the buyer a permit to leave its stop.
+"""
 
 import json
 import threading
@@ -21,8 +26,8 @@ from shop.tests.purchases import committed, count_orders_and_stock, eventually
 
 
 @pytest.fixture(autouse=True)
-def _hooks() -> Iterator[None]:
-    """Install the demo's hooks; after the test wait until all buyers have ended."""
+def _demo_hooks() -> Iterator[None]:
+    """Install the demo's hooks, which stop the buyers. After the test, end the round's buyers."""
     hooks.install_hooks()
     yield
     current_round = steps.read_round()
@@ -36,7 +41,10 @@ def _hooks() -> Iterator[None]:
 
 
 def read_outcomes(round_id: str) -> list[str | None]:
-    """Return the outcome of each buyer that has started in a round; None if it is not done."""
+    """Return the outcome of each buyer that has started in a round.
+
+    The outcome is None if the buyer's purchase has not ended.
+    """
     states: Any = locks_client().hvals(steps.states_key(round_id))
     return [json.loads(state).get("outcome") for state in states]
 
@@ -49,20 +57,20 @@ def read_buyer_state(buyer: str) -> dict[str, Any]:
 
 
 class PageRound:
-    """A round of two stepped buyers, which the test advances as a user of the page does."""
+    """A round, which the test begins and advances as a visitor of the page does."""
 
     def __init__(self, lock: str) -> None:
         self.id = steps.begin_round(lock)
 
-    def step(self, buyer: str, to: str) -> dict[str, Any]:
-        """Press a buyer's button, wait until its position contains `to`, and return its state.
+    def step(self, buyer: str, position: str) -> dict[str, Any]:
+        """Press a buyer's button, wait until the buyer is at a position, and return its state.
 
-        to  a status, a stop or an outcome, such as `blocked`, `checked` or `sold`
+        position  a status, a stop or an outcome, such as `blocked`, `checked` or `sold`
         """
         steps.advance_buyer(self.id, buyer)
         eventually(
-            lambda: to in self.read_position(buyer),
-            what=f"{buyer} is {to}: {read_buyer_state(buyer)}",
+            lambda: position in self.read_position(buyer),
+            what=f"{buyer} is {position}: {read_buyer_state(buyer)}",
         )
         return read_buyer_state(buyer)
 
@@ -72,7 +80,7 @@ class PageRound:
         return read_buyer_state(buyer)
 
     def read_position(self, buyer: str) -> tuple[Any, ...]:
-        """Return the buyer's status, its stop and its outcome; None for a missing one."""
+        """Return the buyer's status, its stop and its outcome. Stop and outcome may be None."""
         state = read_buyer_state(buyer)
         return state["status"], state.get("at"), state.get("outcome")
 
@@ -108,20 +116,27 @@ def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
 @committed
 def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(settings: Any) -> None:
     """A's lock is deleted while A is stopped. B gets the lock, but waits for A's row lock."""
-    settings.SHOP_LOCK_TTL = 1.0  # B retries within this time
+    settings.SHOP_LOCK_TTL = 1.0  # B tries again within this time
     page_round = PageRound("redis")
     page_round.step("A", "checked")
     page_round.step("B", "blocked")
     assert read_buyer_state("B")["waits_for"] == "lock"
     locks = [key for key in locks_client().scan_iter() if not key.startswith(b"page:")]
     locks_client().delete(*locks)
-    eventually(lambda: read_buyer_state("B").get("waits_for") == "database", what="B has the lock")
+    # A buyer under `redis` sends its first statement only when it has the lock.
+    eventually(
+        lambda: read_buyer_state("B").get("waits_for") == "database",
+        what="B has the lock, and waits for A's row lock",
+    )
     assert page_round.wait_until_blocked("B")["left_s"] > settings.SHOP_LOCK_WAIT
 
 
 @committed
 def test_double_click_is_one_step() -> None:
-    """A double click sends two permits to leave one stop. The second must not end the next stop."""
+    """A double click sends two permits to leave the same stop.
+
+    The second permit must not let the buyer leave its next stop.
+    """
     page_round = PageRound("none")
     page_round.step("A", "checked")
     steps.send_permit(page_round.id, "A", "checked")
@@ -135,15 +150,10 @@ def test_double_click_is_one_step() -> None:
 
 @committed
 @pytest.mark.parametrize(
-    ("client_class", "name", "is_executed"),
-    [
-        (redis.Redis, "hsetnx", True),
-        (redis.Redis, "hset", True),
-        (redis.Redis, "blpop", False),
-    ],
+    ("command_name", "is_executed"), [("hsetnx", True), ("hset", True), ("blpop", False)]
 )
 def test_round_survives_a_silent_redis(
-    client_class: type, name: str, is_executed: bool, monkeypatch: pytest.MonkeyPatch
+    command_name: str, is_executed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A buyer's thread repeats a command that Redis has not answered, and the round goes on.
 
@@ -152,22 +162,22 @@ def test_round_survives_a_silent_redis(
     is_executed  whether Redis executes the unanswered command. This is not tested with BLPOP: it
                  would remove the permit for which the repeated BLPOP waits
     """
-    command = getattr(client_class, name)
-    silent_commands: list[str] = []
+    command = getattr(redis.Redis, command_name)
+    unanswered_commands: list[str] = []
 
-    def silent_once(*args: Any, **options: Any) -> Any:
-        if silent_commands:
+    def lose_first_answer(*args: Any, **options: Any) -> Any:
+        if unanswered_commands:
             return command(*args, **options)
-        silent_commands.append(name)
+        unanswered_commands.append(command_name)
         if is_executed:
             command(*args, **options)
         raise redis.TimeoutError("Timeout reading from socket")
 
-    monkeypatch.setattr(client_class, name, silent_once)
+    monkeypatch.setattr(redis.Redis, command_name, lose_first_answer)
     page_round = PageRound("none")
     for position in ("checked", "written", "sold"):
         page_round.step("A", position)
-    assert silent_commands == [name]
+    assert unanswered_commands == [command_name]
     assert count_orders_and_stock(steps.PRODUCT) == (1, 0)
 
 
@@ -197,7 +207,7 @@ def test_buyer_starts_once_redis_answers_again(monkeypatch: pytest.MonkeyPatch) 
 @committed
 @pytest.mark.parametrize("lock", ["none", "redis"])
 def test_buyer_rolls_back_if_its_next_step_takes_too_long(lock: str, settings: Any) -> None:
-    """A stopped buyer without a permit gives up after a time, and does not block B any more."""
+    """Buyer A is stopped, and gets no permit in time. So it rolls back, and does not block B."""
     page_round = PageRound(lock)
     page_round.step("A", "checked")
     settings.SHOP_DEMO_STEP_TIMEOUT = 0.5
@@ -212,10 +222,10 @@ def test_buyer_rolls_back_if_its_next_step_takes_too_long(lock: str, settings: A
 def test_new_round_rolls_the_previous_buyers_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new round ends A, which has written, and B, which waits for A's row. Neither buys.
+    """A new round ends the purchases of A, which has written, and of B, which waits for A's row.
 
-    Their strategy is in the user's own file, but they are `rolled_back`, not answered with a
-    mistake in that file.
+    Their strategy is in the user's own file. Their outcome must be `rolled_back`, not an error for
+    a mistake in that file.
     """
     file = tmp_path / "ex05.py"
     file.write_text("from shop.strategies.row_lock import STRATEGY\nbuy = STRATEGY.buy\n")
@@ -237,7 +247,10 @@ def test_new_round_rolls_the_previous_buyers_back(
 
 @committed
 def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
-    """A person may think for longer than the shop's timeouts, so A's connection has longer ones."""
+    """A visitor may need more time for a step than the shop's database timeouts allow.
+
+    So the connection of a stepped buyer has longer timeouts.
+    """
     page_round = PageRound("none")
     page_round.step("A", "checked")
     with connection.cursor() as cursor:
@@ -249,6 +262,7 @@ def test_stopped_buyer_outlasts_the_timeouts_of_the_shop() -> None:
         cursor.execute("SHOW idle_in_transaction_session_timeout")
         assert cursor.fetchone() == ("6s",)  # the shop's own timeout, for all other connections
     timeouts = steps.make_connection_options("A")["options"]
+    # A stop may last 60 s, SHOP_DEMO_STEP_TIMEOUT.
     assert "idle_in_transaction_session_timeout=65000" in timeouts, "5 s longer than a stop"
 
 
@@ -264,11 +278,11 @@ def test_round_is_begun_and_advanced_over_http() -> None:
     round_id = new_round.json()["round"]
     assert page.post("/steps/step", {"round": round_id, "buyer": "A"}).status_code == 202
     eventually(lambda: "stopped" in page.get("/state").content.decode(), what="A is stopped")
-    answer = page.get("/state").json()["steps"]
-    assert answer["lock"] == "none"
-    assert answer["sale"]["initial_stock"] == 1
-    assert answer["buyers"]["A"]["at"] == "checked"
-    assert answer["buyers"]["B"] == {"status": "ready"}
+    state_of_round = page.get("/state").json()["steps"]
+    assert state_of_round["lock"] == "none"
+    assert state_of_round["sale"]["initial_stock"] == 1
+    assert state_of_round["buyers"]["A"]["at"] == "checked"
+    assert state_of_round["buyers"]["B"] == {"status": "ready"}
     assert page.post("/steps/step", {"round": "another", "buyer": "A"}).status_code == 409
     assert page.post("/steps/step", {"round": round_id, "buyer": "C"}).status_code == 400
     refusal = page.post("/steps", {"lock": "nonsense"})
