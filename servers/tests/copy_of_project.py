@@ -44,11 +44,12 @@ for line in sys.stdin:
 class ProjectCopy:
     """A copy of manage.py and what it needs, in which commands run as an ordinary user.
 
-    Its path has more than a hundred characters, and some that have to be quoted in a shell.
+    The path of the copy has more than a hundred characters, and some that have to be quoted in a
+    shell.
 
-    If the tests run as root, the user is `nobody`, who may write only in `folder`, but read every
-    file, because root's Python may be closed to others. Without setpriv (util-linux) the user is
-    root.
+    If the tests run as root, the ordinary user is `nobody`. This user may write only in the folder
+    of the copy. It may read every file, because Python may be installed where only root can read.
+    Without the program setpriv (util-linux) the commands run as root.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -88,10 +89,12 @@ class ProjectCopy:
         )
 
     def find_postgres(self) -> psutil.Process:
+        """Return the running PostgreSQL of this copy."""
         pid = (self.data / "postmaster.pid").read_text().splitlines()[0]
         return psutil.Process(int(pid))
 
     def find_valkey(self) -> psutil.Process:
+        """Return the Valkey of this copy that was started last."""
         registry = json.loads((self.root / "var" / "users.json").read_text())
         return psutil.Process(registry["valkey"]["pid"])
 
@@ -105,7 +108,10 @@ class ProjectCopy:
 
 
 class ServerUser:
-    """A process that uses the embedded servers of a copy until it leaves or is killed."""
+    """A process that uses the embedded servers of a copy until it ends.
+
+    database_url, redis_url  the URLs of the servers, in this process's environment
+    """
 
     def __init__(self, project: ProjectCopy) -> None:
         self.process = subprocess.Popen(
@@ -120,21 +126,21 @@ class ServerUser:
         assert self.process.stdin
         assert self.process.stdout
         self.input, self.output = self.process.stdin, self.process.stdout
-        self.database_url, self.redis_url = self._read_answer()
+        self.database_url, self.redis_url = self._read_printed_value()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.leave()
+        self.end_and_wait()
 
     def evaluate(self, expression: str) -> Any:
         """Let the process evaluate a Python expression. Return the value."""
         self.input.write(f"{expression}\n")
         self.input.flush()
-        return self._read_answer()
+        return self._read_printed_value()
 
-    def leave(self) -> int:
+    def end_and_wait(self) -> int:
         """End the input of the process, wait until it ends, and return its exit code."""
         self.input.close()
         exit_code = self.process.wait(30)
@@ -143,17 +149,19 @@ class ServerUser:
         return exit_code
 
     def kill(self) -> None:
+        """Kill the process by SIGKILL, so that it cannot stop the servers."""
         self.process.kill()
-        self.leave()
+        self.end_and_wait()
 
     def sql(self, query: LiteralString) -> list[tuple[Any, ...]]:
+        """Return the rows of a query that the test sends to the embedded PostgreSQL."""
         with psycopg.connect(self.database_url) as connection:
             return connection.execute(query).fetchall()
 
     def list_databases(self) -> set[str]:
         return {name for (name,) in self.sql("SELECT datname FROM pg_database")}
 
-    def _read_answer(self) -> Any:
+    def _read_printed_value(self) -> Any:
         """Return the value that the process prints next, as JSON on one line."""
         line = self.output.readline()
         assert line, f"the process ended with {self.process.wait(5)}"
@@ -161,6 +169,7 @@ class ServerUser:
 
 
 def is_gone(process: psutil.Process) -> bool:
+    """Return whether the process has ended. A zombie has ended, too."""
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 

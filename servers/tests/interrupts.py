@@ -1,4 +1,4 @@
-"""Interrupts of the processes that a test starts."""
+"""Lets a test interrupt the processes that it starts, as Ctrl-C would."""
 
 import signal
 

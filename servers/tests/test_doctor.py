@@ -1,4 +1,7 @@
-"""`make doctor` on a ready machine, with Python alone, and on other kinds of machines."""
+"""`make doctor`, which finds out whether this machine has what the project needs.
+
+The tests run it on a ready machine, with Python alone, and on other kinds of machines.
+"""
 
 import ast
 import inspect
@@ -29,7 +32,7 @@ def test_ready_machine_is_reported_and_no_server_keeps_running(project: ProjectC
     assert not (project.data / "postmaster.pid").exists()
 
 
-def test_unreachable_external_servers_are_named(project: ProjectCopy) -> None:
+def test_unreachable_external_servers_are_reported(project: ProjectCopy) -> None:
     urls = {"DATABASE_URL": "postgresql://127.0.0.1:9/x", "REDIS_URL": "redis://127.0.0.1:9"}
     doctor_run = project.run(sys.executable, *DOCTOR, **urls)
     assert doctor_run.returncode == 1
@@ -75,7 +78,10 @@ def test_valkey_that_does_not_start_is_not_called_postgresql(
 
 
 def test_old_python_can_import_the_doctor() -> None:
-    """Python 3.8 would end with a traceback if it evaluated an annotation like `str | None`."""
+    """Python 3.8 can parse the doctor, and evaluates none of its annotations.
+
+    An annotation like `str | None` would be an error there. In this Python they are all strings.
+    """
     ast.parse(inspect.getsource(doctor), feature_version=(3, 8))
     for name, function in inspect.getmembers(doctor, inspect.isfunction):
         assert all(isinstance(hint, str) for hint in function.__annotations__.values()), name
@@ -124,15 +130,15 @@ def test_unsupported_system_gets_advice(system: str, processor: str, libc: str, 
         ),
     ],
 )
-def test_missing_parts_of_the_machine_are_named_with_advice(
+def test_missing_parts_of_the_machine_are_reported_with_advice(
     monkeypatch: pytest.MonkeyPatch,
     check: Callable[[], Iterator[doctor.Diagnosis]],
     replacements: dict[str, Any],
     advice: str,
 ) -> None:
-    """Each case replaces one name of the module, so that a part of the machine seems to be missing.
+    """Each case replaces an object of the doctor's module. So the machine seems to lack something.
 
-    In every case the kernel seems to be that of WSL.
+    The kernel seems to be that of WSL, which matters only in the first case.
     """
     monkeypatch.setattr("platform.release", lambda: "5.15.1-microsoft-standard-WSL2")
     for name, replacement in replacements.items():

@@ -1,6 +1,7 @@
-"""The servers from the wheels, used by an ordinary user.
+"""The embedded servers: a PostgreSQL and a Valkey from Python wheels, used by an ordinary user.
 
-They are shared, stopped by their last user, and usable after any crash.
+All processes of a checkout share the servers. The last process that uses them stops them. They are
+usable after any crash. Each process that uses them is called a user here (ServerUser).
 """
 
 import os
@@ -24,7 +25,10 @@ from servers.tests.copy_of_project import ProjectCopy, ServerUser, assert_gone, 
 
 
 def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
-    """Only the last process that uses the servers stops them; a forked child does not."""
+    """Only the last process that uses the servers stops them, and no forked child does.
+
+    A database that a process created, here run_1, is removed when the process ends.
+    """
     with ServerUser(project) as last_user:
         servers = [project.find_postgres(), project.find_valkey()]
         with ServerUser(project) as user:
@@ -43,11 +47,12 @@ def test_terminated_user_stops_the_servers_too(project: ProjectCopy) -> None:
     user = ServerUser(project)
     servers = [project.find_postgres(), project.find_valkey()]
     user.process.send_signal(signal.SIGTERM)
-    assert user.leave() == 128 + signal.SIGTERM
+    assert user.end_and_wait() == 128 + signal.SIGTERM
     assert_gone(*servers)
 
 
 def test_next_user_cleans_up_after_a_killed_user(project: ProjectCopy) -> None:
+    """A killed process leaves its child, its database and the servers."""
     killed_user = ServerUser(project)
     killed_user.evaluate("embedded.create_database('run_2')")
     child = psutil.Process(killed_user.evaluate("start_child()"))
@@ -94,11 +99,11 @@ def test_stale_pid_of_another_program_does_not_prevent_start(project: ProjectCop
         pid_file = project.data / "postmaster.pid"
         socket_folder = Path(pid_file.read_text().splitlines()[SOCKET_FOLDER_LINE])
         lock_file = socket_folder / ".s.PGSQL.5432.lock"
-        texts = {file: file.read_text() for file in (pid_file, lock_file)}
+        text_by_file = {file: file.read_text() for file in (pid_file, lock_file)}
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as other_connection:
         other_pid = other_connection.info.backend_pid
         assert psutil.Process(other_pid).name() == "postgres"
-        for file, text in texts.items():
+        for file, text in text_by_file.items():
             file.parent.mkdir(exist_ok=True)  # the stop has removed the socket's folder
             lines = [str(other_pid)] + text.splitlines()[1:]
             file.write_text("\n".join(lines) + "\n")
@@ -125,8 +130,10 @@ def test_postgresql_is_durable_and_both_servers_are_local(project: ProjectCopy) 
         settings = dict(user.sql("SELECT name, setting FROM pg_settings"))
         connections = project.find_valkey().net_connections("inet")
     assert settings.items() >= expected_settings.items()
-    listening = [entry for entry in connections if entry.status == psutil.CONN_LISTEN]
-    assert {entry.laddr.ip for entry in listening} == {"127.0.0.1"}
+    listening_addresses = {
+        connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening_addresses == {"127.0.0.1"}
 
 
 def test_ordinary_user_in_a_deep_folder_migrates_and_sells(project: ProjectCopy) -> None:
@@ -134,13 +141,16 @@ def test_ordinary_user_in_a_deep_folder_migrates_and_sells(project: ProjectCopy)
     assert len(str(project.data)) > MAX_SOCKET_PATH_BYTES
     with ServerUser(project):
         assert project.find_postgres().uids().real != 0
-        assert manage(project, "migrate", "--verbosity", "0") == ""
+        assert run_manage_py(project, "migrate", "--verbosity", "0") == ""
         # The migrations open sale 1.
-        assert manage(project, "restock", "--stock", "7") == "sale 2 is open: 7 units of apple\n"
-        manage(project, "check_stack")
+        assert (
+            run_manage_py(project, "restock", "--stock", "7")
+            == "sale 2 is open: 7 units of apple\n"
+        )
+        run_manage_py(project, "check_stack")
 
 
-def manage(project: ProjectCopy, *arguments: str) -> str:
+def run_manage_py(project: ProjectCopy, *arguments: str) -> str:
     """Run manage.py, which must succeed, and return its output."""
     process = project.run(sys.executable, "manage.py", *arguments)
     assert (process.returncode, process.stderr) == (0, "")
@@ -150,7 +160,7 @@ def manage(project: ProjectCopy, *arguments: str) -> str:
 def test_unwritable_files_are_refused_with_advice(project: ProjectCopy) -> None:
     if os.getuid() == 0 and not project.command_prefix:
         pytest.skip("root needs setpriv (util-linux) to become an ordinary user")
-    ServerUser(project).leave()  # the first user of the servers creates var/lock
+    ServerUser(project).end_and_wait()  # the first user of the servers creates var/lock
     lock_file = project.root / "var" / "lock"
     lock_file.chmod(0o444)
     process = project.run(sys.executable, "manage.py", "check_stack")
@@ -161,9 +171,10 @@ def test_unwritable_files_are_refused_with_advice(project: ProjectCopy) -> None:
 
 
 def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """initdb passes the path of its programs to a shell, so they are copied to a plain path.
+    """If the path of the wheel has characters that a shell treats specially, it is copied.
 
-    For this test `site-packages`, which is in the usual path, counts as a special character.
+    initdb passes the path to a shell. For this test `site-packages`, which every path of a wheel
+    contains, counts as such a character.
     """
     monkeypatch.setattr("servers.initdb.SHELL_CHARACTERS", re.compile("site-packages"))
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
@@ -211,8 +222,9 @@ def test_program_that_takes_too_long_is_reported_with_its_output(
 def test_error_includes_the_message_of_initdb(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """initdb, which fills the data folder, refuses a folder that is not empty."""
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "another file").touch()  # initdb fills only an empty folder
+    (tmp_path / "data" / "another file").touch()
     with pytest.raises(EmbeddedError, match=r"set DATABASE_URL(.|\n)*exists but is not empty"):
         Postgres(tmp_path / "data", runtime_folder=make_runtime_folder()).start()
     assert caplog.text == ""  # the wheel should not log the message, too

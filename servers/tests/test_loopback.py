@@ -1,4 +1,4 @@
-"""Free ports of this machine."""
+"""find_free_port(): ports that no other program of this machine uses."""
 
 import socket
 
@@ -9,12 +9,13 @@ from servers.loopback import SERVER_PORTS, find_free_port
 
 
 def test_free_port_is_outside_the_outgoing_range() -> None:
+    """SERVER_PORTS has no port that the system gives to outgoing connections."""
     assert all(find_free_port() in SERVER_PORTS for _ in range(20))
 
 
 def test_preferred_port_is_returned_if_it_is_free() -> None:
-    preferred = find_free_port()
-    assert find_free_port(preferred) == preferred
+    preferred_port = find_free_port()
+    assert find_free_port(preferred_port) == preferred_port
 
 
 def test_port_that_is_in_use_is_not_returned() -> None:
@@ -26,7 +27,7 @@ def test_port_that_is_in_use_is_not_returned() -> None:
 
 
 def test_port_of_the_range_is_chosen_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the only port of the range was returned before, the system chooses another."""
+    """No port is returned twice. If SERVER_PORTS has no other port, the system chooses one."""
     first_port = find_free_port()
     monkeypatch.setattr(loopback, "SERVER_PORTS", range(first_port, first_port + 1))
     assert find_free_port() != first_port

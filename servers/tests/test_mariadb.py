@@ -16,7 +16,7 @@ from servers.loopback import make_runtime_folder
 from servers.mariadb import MariaDB
 from servers.server_errors import EmbeddedError, NotReady
 
-#: Starts and stops a MariaDB. Arguments: its folder, and the log.
+#: A program that starts and stops a MariaDB. Its arguments: the server's folder, and the log.
 START_PROGRAM = """
 import sys
 from pathlib import Path
@@ -32,7 +32,7 @@ with open(sys.argv[2], "wb") as log:
 """
 
 
-#: The data of a new server is smaller than this; its redo log has 8 MB instead of 96 MB.
+#: The data of a new server is smaller than this, because its redo log has 8 MB instead of 96 MB.
 MAX_NEW_DATA_BYTES = 60_000_000
 
 
@@ -126,7 +126,9 @@ def test_unknown_option_is_shown_with_the_log(folder: Path) -> None:
         server.stop()
 
 
-def test_missing_server_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_server_is_an_error_with_advice(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mariadb, "find_server_path", lambda: None)
     assert not mariadb.is_installed()
     with (folder / "log").open("wb") as log, pytest.raises(EmbeddedError, match="apt-get install"):

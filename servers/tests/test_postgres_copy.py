@@ -1,4 +1,4 @@
-"""A copy of PostgreSQL, and a replica that follows it through a proxy."""
+"""A copy of a PostgreSQL server, and a replica that follows the copy through a proxy."""
 
 import os
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ from servers.tests.polling import eventually
 def test_lagging_replica_lacks_the_last_commits(tmp_path: Path) -> None:
     """A proxy cuts the replica off before payment 2. Then the primary is killed."""
 
-    def start(folder: str, source: str, *, as_replica: bool = False) -> PostgresCopy:
+    def start_copy(folder: str, source: str, *, as_replica: bool = False) -> PostgresCopy:
         server = PostgresCopy(
             tmp_path / folder, runtime_folder=tmp_path, source=source, as_replica=as_replica
         )
@@ -35,11 +35,11 @@ def test_lagging_replica_lacks_the_last_commits(tmp_path: Path) -> None:
     url = embedded.create_database(database)
     [embedded_socket_folder] = parse_qs(urlsplit(url).query)["host"]
     with ExitStack() as cleanup:
-        primary = start("primary", make_conninfo(host=embedded_socket_folder))
+        primary = start_copy("primary", make_conninfo(host=embedded_socket_folder))
         primary.run_sql("CREATE TABLE payment (id int)", database)
         replication_proxy = cleanup.enter_context(Proxy(primary.socket))
         source = make_conninfo(host="127.0.0.1", port=replication_proxy.port)
-        replica = start("replica", source, as_replica=True)
+        replica = start_copy("replica", source, as_replica=True)
         primary.run_sql("INSERT INTO payment VALUES (1)", database)
         replica.wait_until_caught_up_with(primary)
         assert count_payments(replica) == 1

@@ -1,4 +1,7 @@
-"""Processes of servers; a full disk, an unsafe folder, proxies; servers for unset URLs only."""
+"""The processes of the servers that the project starts, and the errors if they cannot start.
+
+Also: a full disk, an unsafe folder for sockets, HTTP proxies, and which servers are started.
+"""
 
 import errno
 import os
@@ -21,13 +24,14 @@ from servers.process import ServerProcess
 from servers.server_errors import EmbeddedError, NotReady, advise_on_disk
 from servers.tests.copy_of_project import assert_gone
 
-#: The advice if the disk is full, when the folder is unknown. Otherwise it is `for FOLDER`.
+#: The advice on a full disk if the folder is unknown. If the folder is known, `for FOLDER` replaces
+#: `on the disk`.
 DISK_FULL = "no space is left on the disk: make room there and start again"
-#: A statement of a program: starts a child that does nothing.
+#: A statement for the programs of these tests. It starts a child process that only sleeps.
 START_CHILD = "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
 
 
-def start(tmp_path: Path, program: str) -> ServerProcess:
+def start_program(tmp_path: Path, program: str) -> ServerProcess:
     """Start a Python program as a server, whose log is tmp_path / "log"."""
     server = ServerProcess("a server", tmp_path / "log")
     server.start([sys.executable, "-uc", program])
@@ -38,7 +42,9 @@ def test_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path
     ignore_sigterm = (
         "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     )
-    server = start(tmp_path, f"{ignore_sigterm}; {START_CHILD}; print(child.pid); time.sleep(600)")
+    server = start_program(
+        tmp_path, f"{ignore_sigterm}; {START_CHILD}; print(child.pid); time.sleep(600)"
+    )
     server.wait_until(server.tail, timeout=20)  # until the log has the child's pid
     child = psutil.Process(int(server.tail()))
     server.stop(0.1)
@@ -48,8 +54,9 @@ def test_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path
 
 def test_stop_kills_the_children_of_a_killed_server(tmp_path: Path) -> None:
     program = f"import subprocess, sys; {START_CHILD}; print(child.pid); child.wait()"
-    server = start(tmp_path, program)
-    server.wait_until(server.tail, timeout=20)  # until the log has the child's pid
+    server = start_program(tmp_path, program)
+    # tail() returns the end of the log. The program prints the child's pid there.
+    server.wait_until(server.tail, timeout=20)
     child = psutil.Process(int(server.tail()))
     assert server.process is not None
     assert server.why_ended() == ""
@@ -71,18 +78,19 @@ def test_stop_kills_the_children_of_a_killed_server(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_message_names_the_ended_server_and_the_reason(
+def test_message_contains_the_reason_why_a_server_ended(
     tmp_path: Path, program: str, message: str
 ) -> None:
-    server = start(tmp_path, program)
+    """The second server printed the system's message for a full disk."""
+    server = start_program(tmp_path, program)
     assert server.process is not None
     server.process.wait()
     assert re.fullmatch(message, server.why_ended()), server.why_ended()
 
 
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="mounts a small disk")
-def test_advice_on_a_full_disk_names_the_folder(tmp_path: Path) -> None:
-    """The advice names the folder: `for FOLDER` instead of `on the disk`."""
+def test_advice_on_a_full_disk_contains_the_folder(tmp_path: Path) -> None:
+    """Without a full disk there is no advice."""
     with small_disk(tmp_path, "1m"):
         assert advise_on_disk(tmp_path) == ""
         with suppress(OSError), (tmp_path / "file").open("wb", buffering=0) as file:
@@ -128,7 +136,8 @@ def refuse_connection() -> None:
 def test_failed_start_is_reported_with_reason_and_log(
     tmp_path: Path, program: str, timeout: float, end_of_message: str
 ) -> None:
-    server = start(tmp_path, program)
+    """The servers end at once, are not ready in time, or meet a full disk."""
+    server = start_program(tmp_path, program)
     with pytest.raises(NotReady) as failure:
         server.wait_until(refuse_connection, timeout=timeout, advice="use another")
     assert str(failure.value).endswith(end_of_message.format(log=tmp_path / "log"))
@@ -168,6 +177,10 @@ def test_full_disk_is_reported_if_initdb_fails(tmp_path: Path) -> None:
 def test_requests_to_this_machine_use_no_proxy(
     no_proxy: str, expected_no_proxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The project adds this machine to the user's list of hosts without a proxy.
+
+    `*` means that no host uses a proxy.
+    """
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, "http://proxy.invalid:1")
     for name in ("no_proxy", "NO_PROXY"):
@@ -181,6 +194,7 @@ def test_requests_to_this_machine_use_no_proxy(
 def test_runtime_folder_has_a_short_path_despite_a_long_tmpdir(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The path of a socket in this folder may have only about 100 bytes."""
     deep_folder = tmp_path / ("d" * 90)
     deep_folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(deep_folder))
@@ -233,21 +247,24 @@ def test_runtime_folder_writable_by_others_is_refused(
 def test_servers_are_started_only_if_a_url_is_unset(
     variables: set[str], starts_servers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a container, `manage.py migrate` uses external servers and must not start its own."""
+    """In a container, `manage.py migrate` uses external servers and must not start others.
+
+    Servers are external if the variables of both PostgreSQL and Redis are set.
+    """
     for name in ("DATABASE_URL", "REDIS_URL", "REDIS_SENTINELS"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"{name}_FILE", raising=False)
     for name in variables:
         monkeypatch.setenv(name, "/somewhere")
 
-    def report_start() -> None:
+    def raise_instead_of_starting() -> None:
         """Raise an error that provide_urls() does not catch, instead of starting the servers."""
         raise InterruptedError
 
-    monkeypatch.setattr(embedded, "attach", report_start)
+    monkeypatch.setattr(embedded, "attach", raise_instead_of_starting)
     monkeypatch.setattr(embedded, "read_env", lambda: None)
     environment = dict(os.environ)
-    expected_start = pytest.raises(InterruptedError) if starts_servers else nullcontext()
-    with expected_start:
+    expected_error = pytest.raises(InterruptedError) if starts_servers else nullcontext()
+    with expected_error:
         embedded.provide_urls()
     assert dict(os.environ) == environment

@@ -1,9 +1,14 @@
-"""The proxy in front of a real Valkey: every mode, a replica behind it, and its stop."""
+"""The proxy in front of a real Valkey: each of its modes, a replica behind it, and its stop.
+
+The modes: pass_on() passes bytes on, delay() does so later, refuse() rejects clients, black_hole()
+drops bytes silently, and switch() changes the server.
+"""
 
 import socket
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,17 +26,15 @@ def has_read(proxy: Proxy, text: bytes) -> bool:
 
 
 def ping(client: socket.socket) -> bytes:
-    """Send PING to Valkey and return the answer."""
+    """Send PING to Valkey and return the reply."""
     client.sendall(b"PING\r\n")
     return client.recv(100)
 
 
-def is_cut(client: socket.socket) -> bool:
-    """Wait until this client receives something. Return whether the connection has ended."""
-    try:
-        return client.recv(1) == b""
-    except ConnectionResetError:
-        return True
+def assert_cut(client: socket.socket) -> None:
+    """Wait until this client receives something. Assert that it is the end of the connection."""
+    with suppress(ConnectionResetError):
+        assert client.recv(1) == b"", "the connection should have ended"
 
 
 def listen_on(port: int) -> None:
@@ -49,7 +52,7 @@ def test_large_value_is_passed_on_unchanged(proxy: Proxy, client: redis.Redis) -
 
 
 def test_server_may_speak_first() -> None:
-    """MySQL greets its clients, which send nothing before that."""
+    """A MySQL server sends the first bytes of a connection, not the client."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         Proxy(server.getsockname(), server_speaks_first=True) as proxy,
@@ -74,28 +77,33 @@ def test_delay_applies_to_both_directions_and_keeps_order(
         for _ in range(10):
             pipeline.incr("counter")
         assert pipeline.execute() == list(range(1, 11))
-    # The commands and the replies are delayed once each, 0.2 s in all. If each command waited for
-    # the reply to the previous one, this would take 2 s.
+    # The ten commands are delayed together by 0.1 s, and so are their replies. If each command
+    # waited for the reply to the previous one, this would take 2 s.
     assert 0.2 <= time.monotonic() - started_at < 2
 
 
 def test_black_hole_drops_bytes_and_then_cuts_its_connections(
     proxy: Proxy, client: redis.Redis, direct_client: redis.Redis
 ) -> None:
-    """A connection is cut only if the black hole has dropped bytes of it."""
-    interrupted, silent = (socket.create_connection(("127.0.0.1", proxy.port), 5) for _ in range(2))
-    with interrupted, silent:
-        for connection in (interrupted, silent):
+    """pass_on() cuts a connection only if the black hole has dropped some of its bytes.
+
+    One client sends a command in two parts; the black hole begins between them. Another client
+    sends nothing in the black hole.
+    """
+    interrupted_client = socket.create_connection(("127.0.0.1", proxy.port), 5)
+    silent_client = socket.create_connection(("127.0.0.1", proxy.port), 5)
+    with interrupted_client, silent_client:
+        for connection in (interrupted_client, silent_client):
             assert ping(connection) == b"+PONG\r\n"
         # The value `half` is sent in two parts.
-        interrupted.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\nha")
+        interrupted_client.sendall(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\nha")
         eventually(
             lambda: has_incomplete_command(direct_client), what="half a command is at the server"
         )
         proxy.black_hole()
         assert proxy.dropped_bytes == 0
         rest = b"lf\r\n"
-        interrupted.sendall(rest)
+        interrupted_client.sendall(rest)
         eventually(lambda: proxy.dropped_bytes == len(rest), what="the proxy has dropped the rest")
         with pytest.raises(redis.TimeoutError):
             client.set("k", "of a new connection")
@@ -108,8 +116,8 @@ def test_black_hole_drops_bytes_and_then_cuts_its_connections(
             )
             proxy.pass_on()
             assert ping(newcomer) == b"+PONG\r\n", "a client without dropped bytes is not cut"
-        assert interrupted.recv(100) == b""
-        assert ping(silent) == b"+PONG\r\n"
+        assert interrupted_client.recv(100) == b""
+        assert ping(silent_client) == b"+PONG\r\n"
     assert proxy.dropped_bytes == dropped_bytes
     assert direct_client.get("k") is None
 
@@ -121,12 +129,16 @@ def has_incomplete_command(direct_client: redis.Redis) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("has_black_hole", "reply", "stored"), [(False, b"+OK\r\n", "1"), (True, b"", None)]
+    ("has_black_hole", "reply", "stored_value"), [(False, b"+OK\r\n", "1"), (True, b"", None)]
 )
 def test_delayed_bytes_are_delivered_by_pass_on(
-    proxy: Proxy, direct_client: redis.Redis, has_black_hole: bool, reply: bytes, stored: str | None
+    proxy: Proxy,
+    direct_client: redis.Redis,
+    has_black_hole: bool,
+    reply: bytes,
+    stored_value: str | None,
 ) -> None:
-    """If a black hole comes before pass_on(), the bytes are dropped and their connection is cut."""
+    """If a black hole begins before pass_on(), the bytes are dropped and the connection is cut."""
     with socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
         proxy.delay(60)
         client.sendall(b"SET delayed 1\r\n")
@@ -136,7 +148,7 @@ def test_delayed_bytes_are_delivered_by_pass_on(
             proxy.black_hole()
         proxy.pass_on()
         assert client.recv(100) == reply
-    assert direct_client.get("delayed") == stored
+    assert direct_client.get("delayed") == stored_value
 
 
 def test_close_in_a_black_hole_is_not_passed_on(proxy: Proxy, direct_client: redis.Redis) -> None:
@@ -235,6 +247,7 @@ def test_replica_behind_a_black_hole_loses_the_last_write(
 
 
 def _is_linked(replica: redis.Redis) -> bool:
+    """Return whether the replica is connected to its master."""
     return bool(replica.info("replication")["master_link_status"] == "up")
 
 
@@ -262,7 +275,7 @@ def test_stopped_proxy_leaves_no_thread_port_or_socket(valkey: embedded.Valkey) 
         for proxy in (tcp_proxy, unix_proxy):
             proxy.stop()
             proxy.stop()  # a second stop has no effect
-        assert is_cut(tcp_client)
+        assert_cut(tcp_client)
     assert set(threading.enumerate()) <= threads_before
     listen_on(tcp_proxy.port)
     folder.rmdir()  # fails if the socket is left in the folder
@@ -278,4 +291,4 @@ def test_stopped_proxy_cuts_connections_that_it_is_accepting(valkey: embedded.Va
         proxy.stop()
         for client in clients:
             with client:
-                assert is_cut(client)
+                assert_cut(client)

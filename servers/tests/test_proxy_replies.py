@@ -1,4 +1,7 @@
-"""Lost replies of real servers: the command was executed, but the client does not know it."""
+"""Lost replies of real servers: the command was executed, but its client gets no reply.
+
+A rule of the proxy (ProxyRule) loses the reply to one matching command.
+"""
 
 import socket
 
@@ -13,7 +16,7 @@ from servers.valkey import client_at
 def test_set_nx_with_a_lost_reply_leaves_the_key(
     proxy: Proxy, client: redis.Redis, direct_client: redis.Redis
 ) -> None:
-    """Each rule loses one reply, and a cancelled rule loses none.
+    """Each rule loses one reply, and a cancelled rule loses no reply.
 
     The client must not retry: a second SET NX would be refused, because the first has set the key.
     """
@@ -62,7 +65,7 @@ def test_request_in_pieces_is_matched_after_other_bytes(
 def test_client_that_leaves_early_does_not_use_up_the_rule(
     proxy: Proxy, direct_client: redis.Redis
 ) -> None:
-    """A client leaves while it waits for an answer, so no reply is lost, and the rule stays."""
+    """A client leaves while it waits for a reply, so the rule still has a reply to lose."""
 
     def count_blocked_clients() -> int:
         return int(direct_client.info()["blocked_clients"])

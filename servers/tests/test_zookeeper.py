@@ -10,7 +10,7 @@ from servers import zookeeper
 from servers.embedded import ROOT
 from servers.loopback import make_runtime_folder
 
-#: Starts and stops a ZooKeeper. Arguments: the folder for its data, and the log.
+#: A program that starts and stops a ZooKeeper. Its arguments: the folder for its data, and the log.
 START_PROGRAM = """
 import sys, tempfile
 from pathlib import Path

@@ -1,4 +1,8 @@
-"""The simplest shop: its tables, two ways to buy, and functions for `before=` and `check=`."""
+"""The simplest shop: its tables, two ways to buy, and functions for interleave().
+
+interleave() calls reset_to_one_unit() before each order of steps (`before=`), and check_sold_once()
+after it (`check=`).
+"""
 
 from django.db import models, transaction
 
@@ -37,7 +41,10 @@ def reset_to_one_unit() -> None:
 
 
 def buy_plainly() -> int:
-    """Buy a unit; return an HTTP status. FLAW: others may buy between the read and the write."""
+    """Buy a unit; return an HTTP status.
+
+    FLAW: another buyer may buy between the read and the write.
+    """
     stock = Stock.objects.get(pk=1)
     if stock.amount < 1:
         return 409

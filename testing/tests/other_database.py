@@ -50,7 +50,7 @@ def buy_with_a_row_lock() -> int:
 
 
 def main() -> None:
-    """Interleave two buyers for each way to buy, and print the results."""
+    """Interleave two buyers for each way to buy, and print whether every order passed."""
     with connection.schema_editor() as editor:
         editor.create_model(Stock)
         editor.create_model(Sold)

@@ -1,4 +1,9 @@
-"""`interleave`: which orders it runs, what it reports as a race, and what it refuses."""
+"""`interleave`: which orders it runs, what it reports as a race, and what it refuses.
+
+It runs several calls (A, B, ...) once for each possible order of their steps. An order, or
+schedule, is a word such as AABB. A call's turn is one letter of it, in which the call makes one
+step, usually one SQL statement.
+"""
 
 import asyncio
 import re
@@ -36,7 +41,7 @@ from testing.tests.models import (
 )
 
 pytestmark = pytest.mark.usefixtures("_tables")
-#: For a test that does not try all orders.
+#: For a test in which a limit keeps interleave() from trying all orders.
 ignores_untried_orders = pytest.mark.filterwarnings("ignore::testing.NotAllTried")
 
 
@@ -59,7 +64,7 @@ def test_lost_update_is_shown_between_two_statements() -> None:
 
 
 def test_conditional_update_passes_in_every_order() -> None:
-    """The 20 orders take about a second. The limit of 30 s is generous, for a busy machine."""
+    """The 20 orders take about a second. The bound of 30 s is generous, for a busy machine."""
     started_at = time.monotonic()
     runs = interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check_sold_once)
     assert time.monotonic() - started_at < 30
@@ -99,13 +104,16 @@ def test_timeline_shows_a_wait_outside_the_database() -> None:
 
     runs = interleave(buy, buy, before=reset_to_one_unit, check=check_sold_once)
     assert any(step.kind == "waits" for run in runs for step in run.steps)
-    # There are 20 schedules, but the turns of a waiting call are skipped. So some schedules
+    # There are 20 schedules, but the turns of a waiting call are skipped. So several schedules
     # lead to the same turns, and only one of them is run.
-    assert len(runs) < 18
+    assert len(runs) < 18  # clearly fewer than 20
 
 
 def test_slow_statement_does_not_count_as_waiting() -> None:
-    """A call may count as waiting only before its first statement, while it connects."""
+    """A call whose statement is slow, but waits for no lock, does not count as waiting.
+
+    Before its first statement, while it connects, a call may count as waiting.
+    """
 
     def sleep() -> None:
         with connection.cursor() as cursor:
@@ -121,7 +129,7 @@ def test_slow_statement_does_not_count_as_waiting() -> None:
 
 
 def test_deadlock_is_reported_as_the_error_of_one_call() -> None:
-    """The deadlock occurs in the first orders, which are run despite the low limit."""
+    """The deadlock occurs in one of the first orders, which interleave() runs despite the limit."""
 
     def create_two_rows() -> None:
         reset_to_one_unit()
@@ -139,6 +147,8 @@ def test_deadlock_is_reported_as_the_error_of_one_call() -> None:
 
 
 def test_failure_in_serial_order_is_not_a_race() -> None:
+    """In a serial order one call ends before the other begins."""
+
     def sell_anyway() -> None:
         Sold.objects.create(buyer="somebody")
 
@@ -161,8 +171,8 @@ def test_exception_fails_unless_it_is_expected() -> None:
 
 
 @ignores_untried_orders
-def test_named_functions_and_steps_are_points() -> None:
-    """A call stops at each `step()`, and before each call of a function that `at` names."""
+def test_call_stops_at_steps_and_at_listed_functions() -> None:
+    """A call stops at each `step()`, and before each call of a function that `at` lists."""
 
     def buy() -> None:
         step("chosen")
@@ -210,8 +220,8 @@ def test_limit_bounds_the_orders_of_three_calls() -> None:
         check=check_sold_once,
         limit=12,
     )
-    # interleave() first runs some orders to count the turns of each call. The limit does not count
-    # these, so there may be up to three more runs.
+    # interleave() first runs a few orders to count the turns of each call. They do not count
+    # towards the limit, so there may be up to three more runs.
     assert 12 <= len(runs) <= 15
     assert all(sorted(run.results) == [200, 409, 409] for run in runs)
 
@@ -267,7 +277,7 @@ def test_asyncio_calls_are_interleaved_in_separate_threads() -> None:
 
 
 def test_wrong_answer_before_a_rollback_is_found() -> None:
-    """B is told "sold out" while A has the unit. A's payment then fails, and A gives it back."""
+    """B gets the answer "sold out" while A has the unit. But A's payment fails, so A rolls back."""
 
     class PaymentRefused(Exception):
         pass
@@ -348,7 +358,7 @@ def test_keyboard_interrupt_in_check_ends_everything() -> None:
 
 
 def test_check_that_returns_false_fails() -> None:
-    """Otherwise a check in which `assert` was forgotten would pass for every shop."""
+    """A check that returns False has probably forgotten its `assert`. One that is true passes."""
     message = "AssertionError: check returned False: use assert, or return nothing"
     with pytest.raises(InterleavingFailed, match=f"^{message}"):
         interleave(
@@ -399,23 +409,23 @@ def test_before_that_returns_a_coroutine_is_refused() -> None:
 def test_stuck_calls_are_shown_as_a_timeline() -> None:
     """A releases the lock only after B has acquired it, so both are stuck."""
     lock = threading.Lock()
-    has_locked = threading.Event()  # B sets it once B has the lock
+    b_has_locked = threading.Event()
 
     def hold_lock() -> None:
         with lock:
             Stock.objects.count()
-            has_locked.wait(30)
+            b_has_locked.wait(30)
 
     def take_lock() -> None:
         Stock.objects.get(pk=1)
         with lock:
-            has_locked.set()
+            b_has_locked.set()
 
     try:
         with pytest.raises(Stuck, match=r"^A and B did not move for 3 s\. .*AB") as stuck:
             interleave(hold_lock, take_lock, before=reset_to_one_unit, timeout=3)
     finally:
-        has_locked.set()
+        b_has_locked.set()
         for thread in threading.enumerate():
             if thread.name.startswith("interleaved-"):
                 thread.join(20)
@@ -449,7 +459,7 @@ def test_serial_failure_of_calls_with_two_steps_is_not_a_race() -> None:
 
 
 def test_equal_orders_are_counted_once() -> None:
-    """There are 252 schedules, but only ten different orders, because the second call waits.
+    """Two calls of five steps have 252 schedules, but only ten different orders of their steps.
 
     If A goes first, B begins after one of A's five steps and then waits for A's row lock. These are
     five orders. There are five more in which B goes first. The check fails if A was first.
@@ -482,13 +492,14 @@ def test_reached_limit_of_orders_is_a_warning() -> None:
         interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, limit=6)
 
 
-def test_limit_of_no_orders_runs_those_that_measure() -> None:
+def test_limit_of_zero_still_runs_the_first_orders() -> None:
+    """interleave() runs four orders in any case, to count the turns of each call."""
     with pytest.warns(NotAllTried, match=r"^4 of 20 orders were tried: increase limit=0"):
         interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, limit=0)
 
 
 def test_time_limit_reports_how_many_orders_were_tried() -> None:
-    """Four orders are run in any case, to count the turns of each call."""
+    """interleave() runs four orders in any case, to count the turns of each call."""
     with pytest.warns(NotAllTried, match=r"^4 of 20 orders were tried in 0 s: increase within="):
         runs = interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, within=0)
     assert len(runs) == 4
@@ -521,8 +532,11 @@ def test_no_thread_or_connection_is_left() -> None:
 
 
 def test_connection_that_is_opened_again_is_reported() -> None:
-    """on_connected() gets the id of the new connection, too, so that its waits are noticed."""
-    backends: list[int] = []
+    """A call closes its connection and connects again. Both connections are reported by their id.
+
+    interleave() needs the ids to notice that a call waits for a lock in the database.
+    """
+    backend_pids: list[int] = []
     stops: list[str] = []
 
     def reconnect() -> None:
@@ -530,11 +544,11 @@ def test_connection_that_is_opened_again_is_reported() -> None:
             Stock.objects.count()
             connection.close()
 
-    with install_points(stops.append, ["sql"], backends.append):
+    with install_points(stops.append, ["sql"], backend_pids.append):
         thread = threading.Thread(target=reconnect)
         thread.start()
         thread.join()
-    assert len(set(backends)) == 2
+    assert len(set(backend_pids)) == 2
     assert stops == ["SELECT warehouse_stock"] * 2
 
 

@@ -1,4 +1,9 @@
-"""The orders of steps: each of them once, those with the fewest switches first."""
+"""The orders of the calls' steps: each order once, those with the fewest switches first.
+
+An order is a word such as AABB, with a letter for each step of a call. A switch is a step of
+another call than the step before. list_orders([3, 3]) lists the orders of two calls with three
+steps each.
+"""
 
 from itertools import islice, permutations
 
@@ -30,13 +35,16 @@ def test_limit_keeps_the_orders_with_the_fewest_switches() -> None:
     assert list_orders([3, 3], limit=4) == list_orders([3, 3], limit=100)[:4]
 
 
-def test_many_steps_are_cut_off_without_counting_them_all() -> None:
+def test_limit_of_many_orders_is_reached_without_listing_them_all() -> None:
     """Two calls of 30 steps each have more than 10 to the 17th orders."""
     assert len(list_orders([30, 30], limit=50)) == 50
 
 
 def list_orders_by_brute_force(step_counts: list[int]) -> list[str]:
-    """Return all orders, sorted by their number of switches and then alphabetically."""
+    """Return all orders, sorted by their number of switches and then alphabetically.
+
+    step_counts  the number of steps of each call
+    """
     turns = "".join(make_call_name(number) * count for number, count in enumerate(step_counts))
     orders = {"".join(order) for order in permutations(turns)}
     return sorted(orders, key=lambda order: (count_switches(order), order))
@@ -57,7 +65,7 @@ def test_limit_below_one_gives_no_order(limit: int) -> None:
 
 @pytest.mark.parametrize("step_counts", [[50, 50], [520, 520], [1, 600], [600, 1], [40, 40, 40]])
 def test_first_orders_of_many_steps_are_listed_quickly(step_counts: list[int]) -> None:
-    """Trying all beginnings would take minutes or exceed the recursion limit."""
+    """Searching through all beginnings would take minutes or exceed the recursion limit."""
     orders = list_orders(step_counts, limit=200)
     assert len(set(orders)) == 200
     assert {len(order) for order in orders} == {sum(step_counts)}

@@ -24,7 +24,7 @@ def mariadb_socket() -> Iterator[Path]:
 
 
 def run_project(database: dict[str, Any]) -> list[str]:
-    """Run other_database.py with these settings of a database. Return the lines that it prints."""
+    """Run other_database.py with Django's settings of a database. Return the lines it prints."""
     process = subprocess.run(
         [sys.executable, str(PROJECT), json.dumps(database)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -44,7 +44,8 @@ def test_lost_update_is_found_on_sqlite(tmp_path: Path) -> None:
             "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
         }
     )
-    assert lines[:3] == [  # lines[3] says whether a call waited, which SQLite cannot report
+    # The last line is about waiting calls, which SQLite cannot report.
+    assert lines[:3] == [
         "buy_plainly: AssertionError: 2 orders for 1 unit",
         "buy_with_a_row_lock: passed",
         "buy_with_a_condition: passed",

@@ -16,8 +16,8 @@ FOLDER = Path(__file__).resolve().parents[1]
 def build_wheel(folder: Path) -> Path:
     """Build an sdist as the release does, build a wheel from the sdist, and return the wheel.
 
-    The variables of the release are set only for the sdist. The wheel takes its URLs from the
-    sdist.
+    The environment variables of the release are set only for the sdist. The wheel takes the
+    project's URLs from the sdist.
     """
     build_command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), "-t"]
     release_variables = {"GITHUB_REPOSITORY": "owner/project", "GITHUB_REF_NAME": "v1.0.0"}
@@ -33,12 +33,42 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
+def list_fixtures(site_folder: Path, folder: Path) -> str:
+    """Return the output of `pytest --fixtures` in a folder.
+
+    site_folder  the folder into which the package is installed
+    """
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--fixtures",
+            "-c",
+            os.devnull,
+            "--rootdir",
+            str(folder),
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:django",
+            str(folder),
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(site_folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+
+
 def test_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> None:
     pytest.importorskip("hatchling", reason="pip install hatchling, which builds the package")
     wheel = build_wheel(tmp_path)
+    site_folder = tmp_path / "installed"
     with zipfile.ZipFile(wheel) as files:
         names = files.namelist()
-        files.extractall(tmp_path / "installed")
+        files.extractall(site_folder)
         [entry_points] = [name for name in names if name.endswith("entry_points.txt")]
         assert "oversold_testing = oversold_testing.plugin" in files.read(entry_points).decode()
         [metadata_name] = [name for name in names if name.endswith("/METADATA")]
@@ -53,39 +83,19 @@ def test_wheel_has_the_plugin_its_types_and_its_entry_point(tmp_path: Path) -> N
     assert "oversold_testing/py.typed" in names
     assert not [name for name in names if "/tests/" in name or "package_metadata" in name]
     # pytest finds the fixtures through the entry point.
-    fixtures = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--fixtures",
-            "-c",
-            os.devnull,
-            "--rootdir",
-            str(tmp_path),
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:django",
-            str(tmp_path),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    ).stdout
-    assert "Return `interleave`, on a database whose commits" in fixtures
+    assert "Return `interleave`, on a database whose commits" in list_fixtures(
+        site_folder, folder=tmp_path
+    )
     # Django is not imported before a test uses a fixture.
-    output = subprocess.run(
+    is_django_imported = subprocess.run(
         [
             sys.executable,
             "-c",
             "import sys, oversold_testing.plugin; print('django' in sys.modules)",
         ],
-        cwd=tmp_path / "installed",
+        cwd=site_folder,
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert output == "False\n"
+    assert is_django_imported == "False\n"

@@ -1,4 +1,4 @@
-"""The fixtures `interleave` and `rush`, also with live_server and in a project of a user."""
+"""The plugin's fixtures `interleave` and `rush`, with a live server and in a user's own project."""
 
 import os
 import subprocess
@@ -42,6 +42,8 @@ def shop_url(_tables: None, live_server: LiveServer, settings: Settings) -> str:
 def test_requests_to_live_server_are_interleaved(
     shop_url: str, interleave: Callable[..., Any]
 ) -> None:
+    """The view of the first URL oversells, and interleave() finds an order that shows it."""
+
     def call() -> int:
         return post(f"{shop_url}/plain")
 
@@ -62,11 +64,12 @@ def test_repaired_view_passes_on_a_live_server(
 
 
 def test_rush_to_live_server(shop_url: str, rush: Callable[..., Any]) -> None:
+    """Eight buyers want one unit: one gets status 200, and seven get 409."""
     reset_to_one_unit()
     assert sorted(rush(lambda: post(f"{shop_url}/repaired"), 8).returned) == [200] + [409] * 7
 
 
-#: A test in a project that uses the plugin. It fails, because rename() loses an update.
+#: A test of a user of the plugin. It fails, because two calls of rename() lose an update.
 TEST_OF_A_USER = """
 import pytest
 from django.contrib.auth.models import Group

@@ -1,4 +1,7 @@
-"""`rush`: its outcome in a flawed shop and a repaired one, and its errors."""
+"""`rush`, which makes many calls at the same time: its outcome, and its errors.
+
+`outcome.returned` has the return values of the calls, `outcome.raised` their exceptions.
+"""
 
 import threading
 from collections.abc import Callable
@@ -11,6 +14,7 @@ from testing.tests.models import Sold, Stock, buy_with_a_condition
 
 @pytest.mark.usefixtures("_tables")
 def test_rush_with_a_conditional_update_is_exact() -> None:
+    """Twelve calls want five units. So five get status 200, and seven 409."""
     Stock.objects.create(pk=1, amount=5)
     outcome = rush(buy_with_a_condition, 12)
     assert sorted(outcome.returned) == [200] * 5 + [409] * 7
@@ -20,7 +24,10 @@ def test_rush_with_a_conditional_update_is_exact() -> None:
 
 @pytest.mark.usefixtures("_tables")
 def test_all_calls_of_a_rush_can_read_before_any_of_them_writes() -> None:
-    """After its read, each call waits until all other calls have read, too."""
+    """After its read, each of four calls waits until the other three have read, too.
+
+    So all four sell the only unit.
+    """
     Stock.objects.create(pk=1, amount=1)
     all_have_read = threading.Barrier(4)
 
