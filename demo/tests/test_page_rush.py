@@ -220,7 +220,7 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
 def test_verdict_comes_from_run_rush_or_orders(
     report: dict[str, Any], run: dict[str, Any] | None, rush: dict[str, Any] | None, verdict: str
 ) -> None:
-    """The verdict and the lock of a sale come from its finished rush, its current rush, or its orders.
+    """A sale's verdict and lock come from its finished rush, its current rush, or its orders.
 
     Here every finished rush has the lock `none`, every current rush `redis`.
 

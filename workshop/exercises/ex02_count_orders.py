@@ -1,8 +1,8 @@
 """Exercise 2. Count orders, not stock.
 
 A sale opened with `initial` units. Afterwards it has `orders` orders, and the stock is `left`.
-Goal: two functions. The first returns how many units were sold that did not exist, the second how
-many decrements another write erased.
+Goal: two functions. The first returns how many units were sold that did not exist. The second
+returns how many decrements of the stock were erased by another write.
 """
 
 

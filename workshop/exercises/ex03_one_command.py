@@ -2,7 +2,7 @@
 
 The shop has two servers (nodes) of two processes (workers) each. Goal: a lock in Redis in place of
 threading.Lock. try_lock() sends one command, with which Redis decides who has the lock. unlock()
-gives the lock back; what it returns does not matter yet. self.client is the connection, and each
+releases the lock; what it returns does not matter yet. self.client is the connection, and each
 command of Redis is a method of it: self.client.get(self.key). More: type help redis.
 """
 

@@ -2,8 +2,8 @@
 
 You are the buyer. Each request has an Idempotency-Key. The outcomes in this exercise are sold,
 sold_out, busy, lost, unavailable, unknown (no answer came, or the shop does not know whether it
-sold) and error (the request was wrong). Goal: return the key with which to ask again, or None to
-stop. No buyer buys twice or gives up too early.
+sold) and error (the request was wrong). Goal: return the key of your next request, or None to stop.
+No buyer buys twice or gives up too early.
 """
 
 import uuid

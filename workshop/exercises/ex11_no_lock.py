@@ -1,8 +1,8 @@
 """Exercise 11. No lock at all.
 
-Goal: sell right with only the database: no lock, no Redis. sell_one(attempt, read=..., write=...)
-takes functions like read_stock and write_stock. If nothing is left, raise SoldOut. More: type help
-sell_one.
+Goal: sell each unit once with only the database: no lock, no Redis. In sell_one(attempt, read=...,
+write=...), `read` and `write` are functions such as read_stock and write_stock. If nothing is left,
+raise SoldOut. More: type help sell_one.
 """
 
 from workshop.kit import (

@@ -1,8 +1,8 @@
 """Exercise 12. Your own shop.
 
 The check causes thirteen faults: the holder dies, is slow, late or paused; Redis restarts or evicts
-keys; replies get lost; a node or a connection is ended. Goal: exact under all thirteen. You can use
-everything from the lessons.
+keys; replies get lost; a node or a connection is ended. Goal: under all thirteen faults, every unit
+is sold once. You can use everything from the lessons.
 """
 
 from workshop.kit import (

@@ -75,10 +75,12 @@ def test_participant_solves_three_lessons_in_a_session(terminal: Terminal) -> No
 
 
 def wait_for_prompt(terminal: Terminal) -> None:
+    """Wait until the session is ready for a command."""
     terminal.expect("lesson 1> ")
 
 
 def begin_check(terminal: Terminal) -> None:
+    """Type `check`, and wait until its servers start."""
     terminal.type_line("check")
     terminal.expect("starting the nodes")
 

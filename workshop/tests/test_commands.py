@@ -192,6 +192,8 @@ def test_prediction_is_kept_if_progress_changes_meanwhile(
 def test_progress_damaged_during_a_session_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    """The session ends when progress.json cannot be read any more."""
+
     def damage_and_list(commands: Commands) -> None:
         commands.run("goto 3")
         commands.progress.path.write_text("{")
@@ -216,6 +218,7 @@ def test_run_shows_the_first_story(out: Console, results_folder: Path) -> None:
 
 
 def test_run_without_new_results_shows_no_story(out: Console, results_folder: Path) -> None:
+    """The results in the folder are older than this run."""
     write_summary(results_folder, {"lock": "setnx", "fault": "crash", "story": ["0.1 s  A"]})
     render.show_story(out, time.time() + AFTER_RESULTS_SECONDS)
     assert out.export_text() == ""
@@ -367,6 +370,7 @@ def test_nothing_is_kept_if_the_input_ends(
 
 
 def _press_ctrl_c(*_: object) -> str:
+    """Replace TypedLines.ask_letter() for a participant who presses Ctrl-C."""
     raise KeyboardInterrupt
 
 
@@ -620,6 +624,7 @@ def test_save_during_a_run_is_checked(
 
 
 def _type_nothing(timeout_seconds: float) -> str:
+    """Replace TypedLines.read_line() for a participant who types nothing."""
     raise Empty
 
 
