@@ -85,7 +85,7 @@ async def read_whole_body(receive: Receive) -> bytes:
 
 
 def make_replaying_receive(body: bytes, receive: Receive) -> Receive:
-    """Return an ASGI `receive` that first returns this body, then the messages of `receive`."""
+    """Return an ASGI `receive` that first returns a body already read, then what `receive` does."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> dict[str, Any]:
@@ -97,7 +97,7 @@ def make_replaying_receive(body: bytes, receive: Receive) -> Receive:
 
 
 def _do_nothing(*_: object) -> Any:
-    """Take the place of a missing hook of a middleware, and of its `get_response`."""
+    """Stand in for a method that a middleware does not define, and for its `get_response`."""
 
 
 class Application(ASGIHandler):
@@ -140,9 +140,9 @@ class Application(ASGIHandler):
             return
         # gunicorn cancels this task when the client is gone. If Django's handler ended at once, its
         # thread would go on and leave a database connection that no other request can use.
-        # Therefore wait until the page is answered.
-        page = super().__call__(scope, make_replaying_receive(body, receive), send)
-        await wait_despite_cancellation(asyncio.ensure_future(page))
+        # Therefore wait until Django has answered the request.
+        django_call = super().__call__(scope, make_replaying_receive(body, receive), send)
+        await wait_despite_cancellation(asyncio.ensure_future(django_call))
 
     async def _refuse(self, scope: dict[str, Any], error: TooLarge | TooSlow, send: Any) -> None:
         """Answer a request whose body was not read to its end, and close the connection.

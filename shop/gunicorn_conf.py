@@ -21,7 +21,7 @@ import environ
 
 from shop.ops.logs import make_gunicorn_config
 
-environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # as the settings do
+environ.Env.read_env(Path(__file__).resolve().parent.parent / ".env")  # shop/settings.py does, too
 
 #: Open files of a thread: its connections to Redis, PostgreSQL or ZooKeeper.
 FILES_PER_THREAD = 3
@@ -75,7 +75,7 @@ asgi_loop = "asyncio"
 asgi_lifespan = "off"
 asgi_disconnect_grace_period = 0  # a client that is gone needs no answer
 keepalive = 75  # a connection of the load test must survive the wait for the start of a rush
-timeout = 60  # longer than any fault of the load test pauses a worker
+timeout = 60  # the load test's faults pause a worker for less time
 # Longer than the longest wait for a lock, plus the purchase under the lock.
 graceful_timeout = int(os.environ.get("WEB_GRACEFUL_TIMEOUT", "35"))
 control_socket_disable = True  # nodes on one machine would use the same socket

@@ -51,9 +51,10 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-#: Request ids that are accepted from a client or a proxy. Others could forge or flood the log.
+#: Request ids that are accepted from a client or a proxy. Any other id could forge log lines, or
+#: fill the log.
 REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-#: A limit, because a client can send any path.
+#: A path is cut to this length in the log, because a client can send a very long one.
 MAX_LOGGED_PATH_CHARACTERS = 256
 #: The route of requests without a view: a file, an unknown path, a refusal before any view.
 NO_ROUTE = "other"
@@ -67,9 +68,10 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 class SecurityHeadersMiddleware(MiddlewareMixin):
     """Adds missing security headers to every answer, including files and refusals.
 
-    Django 5.2 cannot set Content-Security-Policy. Django 6.0 can (SECURE_CSP), and makes this
-    unnecessary. The package django-csp adds nonces and policies for single views. They are not
-    needed here, because no page of the shop or of the admin has an inline script or style.
+    Django 5.2 cannot set Content-Security-Policy. With Django 6.0, which can (SECURE_CSP), this
+    middleware will be unnecessary. The package django-csp adds nonces and policies for single
+    views. They are not needed here, because no page of the shop or of the admin has an inline
+    script or style.
     """
 
     def process_response(self, request: HttpRequest, answer: HttpResponseBase) -> HttpResponseBase:
@@ -81,9 +83,9 @@ class SecurityHeadersMiddleware(MiddlewareMixin):
 class ObserveMiddleware(MiddlewareMixin):
     """Gives each request an id for its answer and its log lines, then logs and counts the request.
 
-    What it logs about a purchase is in the `log_fields` of the answer. If METRICS_TOKEN is set,
-    this middleware answers GET /metrics itself. It comes before the check of the Host and the
-    redirect to HTTPS, because Prometheus requests the metrics of each node by its IP address.
+    The answer to a purchase has `log_fields`, which are logged and counted, too. If METRICS_TOKEN
+    is set, this middleware answers GET /metrics itself. It comes before the check of the Host and
+    the redirect to HTTPS, because Prometheus requests the metrics of each node by its IP address.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -153,7 +155,10 @@ def _log_access(
 
 @receiver(request_finished)
 def forget_request_id(**kwargs: Any) -> None:
-    """Forget the id at the end of the request. Middleware is too early: Django logs later."""
+    """Reset the request id when the request has ended.
+
+    A middleware cannot do that, because Django still logs after the last middleware.
+    """
     request_id.set(NO_REQUEST)
 
 
@@ -194,10 +199,10 @@ class CrossSiteMiddleware(MiddlewareMixin):
     """Answers 403 to a request with an unknown Host, or from a page of another site.
 
     Nothing else refuses such requests: POST /buy needs no cookie, so that programs can buy, and a
-    browser sends a form of any page to any address. The headers Sec-Fetch-Site and Origin tell the
-    site of the page. No page can forge them, and programs send neither. The rule is that of Go's
-    net/http.CrossOriginProtection. After DNS rebinding the Host is unknown, so the request is
-    refused.
+    browser sends a form of any page to any address. The headers Sec-Fetch-Site and Origin show the
+    site of the page. No page can forge these headers, and programs send neither. The rule is the
+    same as in Go's net/http.CrossOriginProtection. After DNS rebinding the Host is unknown, so the
+    request is refused.
 
     ALLOWED_HOSTS has the names of the shop, CSRF_TRUSTED_ORIGINS the sites whose pages may buy.
     """

@@ -46,7 +46,8 @@ class Sale(models.Model):
     initial_stock = models.IntegerField()
     opened_at = models.DateTimeField(default=timezone.now)
     closed_at = models.DateTimeField(null=True, blank=True)
-    #: Stock left at the close, less the promises written since. Null while the sale is open.
+    #: Units left when the sale was closed, minus the promised units whose orders were written
+    #: since. Null while the sale is open.
     final_stock = models.IntegerField(null=True, blank=True)
     #: The key of the request that opened the sale. A repeated request gets this sale again.
     idempotency_key = models.CharField(  # noqa: DJ001
@@ -120,7 +121,7 @@ class PurchaseHistory(models.Model):
     fingerprint = models.CharField(max_length=64)
     #: The name of the strategy that sold the unit.
     lock = models.CharField(max_length=64)
-    #: Units left when the buyer checked the stock, with this one.
+    #: Units left when the buyer checked the stock, including the sold unit.
     stock_seen = models.IntegerField()
     #: The fence of the lease under which the unit was sold. Null if the strategy has none.
     fence = models.BigIntegerField(null=True)

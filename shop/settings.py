@@ -1,7 +1,7 @@
 """Settings of the shop, read from the environment. .env.example lists the variables.
 
 This module starts no server, because every worker imports it. manage.py, pytest and the load test
-start servers first and set DATABASE_URL and REDIS_URL to them (servers.embedded). Without
+start servers first, and put their URLs into DATABASE_URL and REDIS_URL (servers.embedded). Without
 DATABASE_URL nothing can be sold, and `manage.py check` says what is missing.
 """
 
@@ -44,7 +44,8 @@ MISSING_SETTINGS: list[str] = [
 #: Installs the app `demo`, which lets buyers choose the lock, hold it, and inject faults. Never set
 #: it in production.
 SHOP_DEMO: bool = env.bool("SHOP_DEMO", default=False)
-#: Demo only: milliseconds to pause at points of a purchase, for example acquired=30,after_read=5.
+#: Demo only: milliseconds to pause at points, which are named places in the code of a purchase
+#: (shop/sale/points.py), for example acquired=30,after_read=5.
 SHOP_DEMO_PAUSES: dict[str, str] = env.dict("SHOP_DEMO_PAUSES", default={})
 #: Demo only: the folder in which each purchase with a key is recorded, and this node's name in it.
 SHOP_DEMO_HISTORY: str = env.str("SHOP_DEMO_HISTORY", default="")
@@ -57,7 +58,8 @@ SHOP_DEMO_STEP_TIMEOUT: float = env.float("SHOP_DEMO_STEP_TIMEOUT", default=60.0
 SHOP_DEMO_LESSONS: str = env.str("SHOP_DEMO_LESSONS", default="")
 #: Demo only: seconds by which this node's clock is ahead.
 SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
-#: Demo only: the folder through which the page asks `make serve` for rushes.
+#: Demo only: the folder through which the page requests rushes (many buyers at the same moment)
+#: from `make serve`.
 SHOP_RUSH_FOLDER: str = env.str("SHOP_RUSH_FOLDER", default="")
 #: Bearer token for POST /restock and for lists of orders. Empty: both are refused.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
@@ -65,7 +67,8 @@ SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
 SHOP_LOCK: str = env.str("SHOP_LOCK", default="redis")
 #: Seconds that a lock survives a holder that stopped answering.
 SHOP_LOCK_TTL: float = env.float("SHOP_LOCK_TTL", default=10.0)
-#: The same for the strategy `token`. Article A1 uses 3 s.
+#: Seconds that a lock of the strategy `token` survives a holder that stopped answering. Article A1
+#: uses 3 s.
 SHOP_TOKEN_TTL: float = env.float("SHOP_TOKEN_TTL", default=3.0)
 #: Seconds after which a RedisLock is no longer renewed. A holder that hangs, because its database
 #: does not answer, blocks all other buyers for this time plus SHOP_LOCK_TTL. It must be longer than
@@ -78,17 +81,18 @@ SHOP_LOCK_WAIT: float = env.float("SHOP_LOCK_WAIT", default=30.0)
 WEB_THREADS: int = env.int("WEB_THREADS", default=100)
 #: Threads that are kept free of purchases, for pages and health checks.
 SPARE_THREADS = 8
-#: Maximum number of purchases under way in a process. Further ones are answered 429 at once. 0: no
-#: limit, also the default in a demo and on an asgi node.
+#: Maximum number of purchases under way in a process. Further purchases are answered 429 at once.
+#: 0 means no limit, and is the default in a demo and on an asgi node.
 _has_default_limit = not SHOP_DEMO and env.str("WEB_SERVER", default="") != "asgi"
 SHOP_MAX_PURCHASES: int = env.int(
     "SHOP_MAX_PURCHASES",
     default=max(1, WEB_THREADS - SPARE_THREADS) if _has_default_limit else 0,
 )
-#: Maximum number of purchases of one product that wait while another one sells. 0: no limit.
+#: Maximum number of purchases of one product that wait while another purchase runs. 0: no limit.
 SHOP_MAX_WAITING: int = env.int("SHOP_MAX_WAITING", default=0)
-#: For the strategy `reserve`: buyers are answered `busy` if this many promises are unsettled, or if
-#: the oldest has been unsettled for longer than this many seconds.
+#: For the strategy `reserve`, under which Redis sells units and their orders are written later:
+#: buyers are answered `busy` if this many orders are still to be written, or if one of them has
+#: been waiting for longer than this many seconds.
 SHOP_MOST_UNSETTLED: int = env.int("SHOP_MOST_UNSETTLED", default=2_000)
 SHOP_LONGEST_UNSETTLED: float = env.float("SHOP_LONGEST_UNSETTLED", default=1.5)
 #: The largest `hold_ms` that a request may have. It must be shorter than the database's timeouts.
@@ -105,7 +109,8 @@ BUY_RATE_LIMIT: tuple[int, float] | None = parse_buy_rate_limit(
 # --- Django -------------------------------------------------------------------------------------
 
 DEBUG: bool = env.bool("DEBUG", default=False)
-#: If it is not set, every process makes its own, which is enough for one process without logins.
+#: Without SECRET_KEY, every process generates its own key. That is enough for one process without
+#: logins.
 SECRET_KEY: str = env.str("SECRET_KEY", default="") or get_random_secret_key()
 ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
@@ -114,7 +119,7 @@ CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 HTTPS: bool = env.bool("HTTPS", default=False)
 SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
-#: The header is trusted only behind a proxy: to any other node, a client can send it itself.
+#: Trust this header only behind a proxy. Without a proxy, a client can send it itself.
 SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS and SHOP_BEHIND_PROXY else None
 )

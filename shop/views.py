@@ -61,7 +61,7 @@ def buy(request: HttpRequest) -> HttpResponse:
 
 
 def make_sold_answer(attempt: Attempt, receipt: Receipt) -> HttpResponse:
-    """Return the answer to a successful purchase. `log_fields` are for the log and the metrics."""
+    """Return the answer to a successful purchase, with fields for the access log and metrics."""
     order = {"order": receipt.order_id, "sale": receipt.sale_id}
     lease = {}
     if receipt.lease is not None:

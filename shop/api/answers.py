@@ -43,7 +43,7 @@ def endpoint(method: str) -> Callable[[View], View]:
 
     def decorate(view: View) -> View:
         @wraps(view)
-        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def call_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if request.method not in allowed:
                 body = {"outcome": "error", "error": f"use {method}", "allowed": allowed}
                 return JsonResponse(body, status=405, headers={"Allow": ", ".join(allowed)})
@@ -56,8 +56,8 @@ def endpoint(method: str) -> Callable[[View], View]:
 
         if method == "GET":
             # A POST to this view should be answered 405, and not 403 for a missing CSRF token.
-            return csrf_exempt(answer)
-        return answer
+            return csrf_exempt(call_view)
+        return call_view
 
     return decorate
 
@@ -73,9 +73,9 @@ def is_answered(error: Exception) -> bool:
 
 
 def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
-    """Return the answer to an error of the shop or its database.
+    """Return the answer to a request whose view raised an error of the shop or its database.
 
-    Connections that are dead after the error are closed.
+    If the error shows that the database connection is dead, dead connections are closed.
     """
     if isinstance(error, ShopError):
         return make_refusal(error)
@@ -90,7 +90,7 @@ def answer_error(request: HttpRequest, error: Exception) -> HttpResponse:
 
 
 def make_refusal(error: ShopError) -> ShopResponse:
-    """Return the answer for an error. Only this function turns an error into a status code."""
+    """Return the answer with the status code and the message of an error."""
     body: dict[str, Any] = {"outcome": error.outcome, "error": str(error)}
     if error.allowed is not None:
         body["allowed"] = error.allowed

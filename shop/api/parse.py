@@ -21,7 +21,7 @@ from shop.ops.database import read_database_software
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import STRATEGIES
 
-#: The default product: article A1 sells apples.
+#: The default product, that of the shop in article A1 (docs/sources.md).
 DEFAULT_PRODUCT = "apple"
 PRODUCT_NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}\Z")
@@ -93,7 +93,10 @@ def parse_buyers(request: HttpRequest) -> int | None:
 
 
 def parse_page(request: HttpRequest) -> tuple[int, int]:
-    """Return the parameters of a page of orders: it has `limit` orders, which follow `after`."""
+    """Return the parameters `after` and `limit` of a page of orders.
+
+    The page has at most `limit` orders, those with the lowest numbers above `after`.
+    """
     parameters = parse_parameters(request, {"after", "limit"})
     after = parse_integer(parameters, "after", default=0, minimum=0, maximum=MAX_ID)
     limit = parse_integer(

@@ -17,10 +17,11 @@ UTF_8_NAME = "utf-8"
 
 
 class Utf8Request(HttpRequest):
-    """A request that is read as UTF-8, whatever charset its Content-Type names.
+    """A request that is read as UTF-8, whatever charset is in its Content-Type.
 
-    If the Content-Type is not acceptable, `content_type` is the whole header. That is no type of a
-    body that the shop reads, so a body is refused (shop/api/parse.py), and a page is answered.
+    If the Content-Type is malformed or has another charset, `content_type` is the whole header. A
+    view that reads the body refuses this type (shop/api/parse.py). A page, which reads no body, is
+    answered as usual.
     """
 
     def _set_content_type_params(self, meta: dict[str, Any]) -> None:
@@ -42,8 +43,8 @@ class Utf8Request(HttpRequest):
 
 
 class ShopWsgiRequest(Utf8Request, WSGIRequest):
-    """A request to a node of threads."""
+    """A request to a node with gunicorn's gthread workers (shop/wsgi.py)."""
 
 
 class ShopAsgiRequest(Utf8Request, ASGIRequest):
-    """A request to a node of an event loop."""
+    """A request to a node with gunicorn's asgi workers (shop/asgi.py)."""

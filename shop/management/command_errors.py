@@ -1,4 +1,4 @@
-"""Errors of the shop and of its database, turned into error messages of a command."""
+"""Conversion of errors of the shop and of its database to Django's CommandError."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -13,15 +13,16 @@ from shop.ops.postgres import ReplyTimeout
 def discard_dead_connections(error: DatabaseError | InterfaceError) -> None:
     """If the error means a lost connection, close it, and remove dead connections from the pool.
 
-    After a restart of PostgreSQL all connections are dead, and each would fail a request. After a
-    ReplyTimeout nothing is done, because a check of the pool would get no reply, either.
+    After a restart of PostgreSQL all connections are dead, and each of them would make a request
+    fail. After a ReplyTimeout nothing is done, because PostgreSQL would not reply to a check of the
+    pool either.
     """
     if not is_connection_lost(error) or isinstance(error.__cause__, ReplyTimeout):
         return
     pool = getattr(connection, "pool", None)
     if pool is not None and connection.connection is not None:
-        # Close it for good. If the server is now read-only, the connection still answers, and the
-        # pool would keep it.
+        # Close the psycopg connection. connection.close() below only returns it to the pool, which
+        # would keep it if the server still answers, for example because it is read-only now.
         connection.connection.close()
     connection.close()
     if pool is not None:

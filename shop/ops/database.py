@@ -124,9 +124,9 @@ def is_busy(error: BaseException) -> bool:
 def is_connection_lost(error: BaseException) -> bool:
     """Return whether the connection that raised this error cannot be used for later purchases.
 
-    It is lost, or its server accepts no writes. An error without a code means that the server did
-    not answer. PostgreSQL's codes have five characters. Those of a lost connection begin with 08
-    (connection), 53 (resources) or 57P (shutdown).
+    Either the connection is lost, or its server accepts no writes. An error without a code means
+    that the server did not answer. PostgreSQL's codes have five characters. The codes of a lost
+    connection begin with 08 (connection), 53 (resources) or 57P (shutdown).
     """
     code = code_of(error)
     if code is None or code in MYSQL_GONE_CODES or code in READ_ONLY_CODES:

@@ -29,14 +29,17 @@ NOT_READY_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the stack. `detail` is its state or, if it is not ready, the cause and the cure."""
+    """A part of the stack, such as a server.
+
+    detail  the state of the part or, if it is not ready, the cause and what to do
+    """
 
     name: str
     ok: bool
     detail: str
 
 
-#: Seconds for which the result of one check answers every probe.
+#: Seconds for which the result of one check is returned to every health probe.
 CHECK_LIFETIME_SECONDS = 1.0
 #: The time of the last check, and its result.
 _last_check: tuple[float, list[Part]] | None = None
@@ -47,9 +50,10 @@ _is_stopping: Callable[[], bool] | None = None
 
 
 def register_backlog_reader(read_backlog: Callable[[], tuple[int, float]]) -> None:
-    """Set the function that reads the backlog of promises.
+    """Set the function that reads how many sold units have no order in the database yet.
 
-    AppConfig.ready() calls this, because this package must not import shop.reserve.
+    These are promises of the strategy `reserve`: units that Redis has sold. AppConfig.ready() calls
+    this, because this package must not import shop.reserve.
     """
     global _read_backlog
     _read_backlog = read_backlog
@@ -58,8 +62,8 @@ def register_backlog_reader(read_backlog: Callable[[], tuple[int, float]]) -> No
 def read_backlog() -> tuple[int, float] | None:
     """Return the number of unsettled promises, and the age of the oldest in seconds.
 
-    An unsettled promise is a unit that is sold in Redis, but has no order in the database yet.
-    Return None in a shop that makes no promises. Raises redis.RedisError.
+    An unsettled promise is a unit that Redis has sold, but that has no order in the database yet.
+    Return None in a shop without the strategy `reserve`. Raises redis.RedisError.
     """
     if _read_backlog is None:
         return None
@@ -96,8 +100,9 @@ def get_recent_parts() -> list[Part]:
 def check_parts() -> list[Part]:
     """Check the parts of the stack now, and return them with their states.
 
-    They are the database, its migrations, both Redis databases and, on PostgreSQL, the timeouts.
-    Outside a demo, if a strategy promises units, the unsettled promises are a part, too.
+    The parts are the database, its migrations, both Redis databases and, on PostgreSQL, the
+    timeouts. Outside a demo, under the strategy `reserve`, another part is the number of sold units
+    whose orders are not written yet.
     """
     parts = [
         _check_part(read_database_software(), _describe_database),
@@ -129,6 +134,7 @@ def _check_part(name: str, describe: Callable[[], str]) -> Part:
 
 
 def _is_postgresql() -> bool:
+    """Return whether the database is PostgreSQL, or should be, because none is configured."""
     # Not == "postgresql": without DATABASE_URL the vendor is "unknown", and PostgreSQL is missing.
     return connection.vendor not in ("mysql", "sqlite")
 
@@ -200,10 +206,10 @@ def _describe_redis() -> str:
 
 
 def _describe_promises() -> str:
-    """Return a description of the backlog of promises.
+    """Describe the promises, units that Redis has sold, whose orders are not written yet.
 
-    The node stays ready even if the backlog is long: all nodes share the backlog, so another node
-    could not sell, either.
+    The node stays ready even if there are too many. All nodes share them, so another node could not
+    sell, either.
     """
     assert _read_backlog is not None
     count, age = _read_backlog()
@@ -211,5 +217,6 @@ def _describe_promises() -> str:
 
 
 def _describe_cache() -> str:
-    caches["default"].get("shop:readyz")  # no such key: only the answer matters
+    """Return a note that the cache's Redis answers. Raises an error of Redis if it does not."""
+    caches["default"].get("shop:readyz")  # the key does not exist; the request is the check
     return "answers"

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-#: The id in a log line that belongs to no request.
+#: The request id of log lines that are written outside a request.
 NO_REQUEST = "-"
 #: The id of the request that this thread or task answers.
 request_id: ContextVar[str] = ContextVar("request_id", default=NO_REQUEST)
@@ -39,7 +39,7 @@ class TextFormatter(logging.Formatter):
     """Formats a record in one line and indents its traceback, so that no value can forge a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        record.exc_text = None  # the cached text of another handler's formatter
+        record.exc_text = None  # remove the traceback that another handler's formatter has cached
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:

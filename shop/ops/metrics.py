@@ -74,9 +74,9 @@ LOCK_HOLDS = Histogram(
     ["lock"],
     buckets=HELD_BUCKETS_SECONDS,
 )
-RELEASES = Counter("oversold_lock_releases", "RedisLock: what a release found", ["lock", "outcome"])
-RENEWALS = Counter("oversold_lock_renewals", "RedisLock: leases renewed", ["lock"])
-LOST_LEASES = Counter("oversold_lock_lost", "RedisLock: leases lost, by how", ["lock", "loss"])
+RELEASES = Counter("oversold_lock_releases", "RedisLock: releases by outcome", ["lock", "outcome"])
+RENEWALS = Counter("oversold_lock_renewals", "RedisLock: renewals of a lease", ["lock"])
+LOST_LEASES = Counter("oversold_lock_lost", "RedisLock: lost leases by reason", ["lock", "loss"])
 #: Makes a gauge whose value is the sum over the living workers.
 make_summed_gauge = partial(Gauge, multiprocess_mode="livesum")
 POOL_CONNECTIONS = make_summed_gauge(
@@ -91,12 +91,15 @@ UNSETTLED_PROMISES = make_latest_gauge(
     "oversold_promises_unsettled", "Promises whose order is not written"
 )
 OLDEST_PROMISE_SECONDS = make_latest_gauge(
-    "oversold_promises_oldest_seconds", "Age of the oldest of them"
+    "oversold_promises_oldest_seconds", "Age of the oldest promise whose order is not written"
 )
 
 
 class LockMetrics(Metrics):
-    """Metrics of the locks of one strategy, which must be RedisLocks."""
+    """Metrics of the locks of one strategy, which must be RedisLocks.
+
+    The locks call the methods below.
+    """
 
     def __init__(self, lock: str) -> None:
         self._wait_times = LOCK_WAITS.labels(lock)
@@ -106,16 +109,20 @@ class LockMetrics(Metrics):
         self._losses = {loss: LOST_LEASES.labels(lock, loss.value) for loss in LossReason}
 
     def waited(self, name: str, seconds: float, acquired: bool) -> None:
+        """Record the time of a wait for the lock, whether or not the lock was acquired."""
         self._wait_times.observe(seconds)
 
     def held(self, name: str, seconds: float, outcome: Release) -> None:
+        """Record for how long a lease was held, and count the outcome of its release."""
         self._hold_times.observe(seconds)
         self._releases[outcome].inc()
 
     def renewed(self, name: str, seconds: float) -> None:
+        """Count a renewal of a lease."""
         self._renewals.inc()
 
     def lost(self, name: str, loss: LossReason) -> None:
+        """Count a lease that was lost before its release."""
         self._losses[loss].inc()
 
 
@@ -139,7 +146,10 @@ def count_request(route: str, status: int, seconds: float, log_fields: Mapping[s
 
 @cache
 def _create_series(lock: str) -> None:
-    """Create a counter, which begins with 0, for each outcome of purchases under a strategy."""
+    """Create a counter that begins with 0 for each outcome of purchases under a strategy.
+
+    lock  the name of the strategy
+    """
     for outcome in OUTCOMES:
         PURCHASES.labels(lock, outcome)
 
@@ -168,7 +178,7 @@ def answer_metrics(request: HttpRequest) -> HttpResponse:
 def watch_pool() -> None:
     """Start a thread that updates the gauges of this process's database pool every second.
 
-    Requests could not update them, because none ends while all requests wait for the pool.
+    Requests cannot update the gauges: while all requests wait for the pool, no request ends.
     """
     threading.Thread(target=_update_pool_gauges, name="pool-metrics", daemon=True).start()
 

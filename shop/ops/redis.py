@@ -1,4 +1,4 @@
-"""Clients of the locks' Redis for threads and event loops.
+"""Clients of the locks' Redis, for threads and for event loops.
 
 If there are Sentinels, the clients ask them for the master, and so find it after a failover.
 """

@@ -1,8 +1,9 @@
-"""Promises: units that Redis has taken for buyers, and whose orders are not written yet.
+"""Promises: units that Redis has sold to buyers, and whose orders are not written yet.
 
 Redis has a counter for each sale: the number of units that are not promised. One script decrements
-the counter and puts the promise on a stream; the buyer is answered `sold`. `manage.py settle` then
-writes the orders of the promises on the stream to PostgreSQL (settle.py). This is called settling.
+the counter and appends a promise to a Redis stream; the buyer is answered `sold`. `manage.py
+settle` then writes the orders of the promises on the stream to PostgreSQL (settle.py). This is
+called settling.
 
 If Redis has no counter for a sale, the next buyer starts it, from the stock in PostgreSQL.
 Meanwhile the row of the product is locked, so that no promise is settled and no sale is opened or
@@ -37,30 +38,34 @@ from shop.sale.purchase import Attempt, Receipt, Stock, read_stock
 
 logger = logging.getLogger("shop.reserve.promises")
 
-#: Lifetime of a sale's counter and of a key's promise after their last use. A buyer who repeats a
-#: key later is promised a second order, which is never written (settle.Ending.AGAIN).
+#: Lifetime of a sale's counter, and of the promise of an Idempotency-Key, after their last use. A
+#: buyer who repeats the Idempotency-Key later is promised a second order, which is never written
+#: (settle.Ending.AGAIN).
 KEY_LIFETIME_MS = 24 * 3600 * 1000
 STRATEGY_NAME = "reserve"
 #: The braces put all keys into one cluster slot, because one script uses several of them.
 KEY_PREFIX = f"stock:{{{STRATEGY_NAME}}}"
 STREAM = f"{KEY_PREFIX}:promises"
-#: The stream of promises whose order cannot be written: an operator has to refund them. The field
-#: `entry` is the id that the promise had on STREAM.
+#: The stream of promises whose order cannot be written: an operator has to refund the buyers. The
+#: field `entry` is the id that the promise had on STREAM.
 BROKEN_STREAM = f"{KEY_PREFIX}:broken"
 ORDER_NUMBERS_PER_QUERY = 200
-#: Answer of promise.lua -> the refusal of the buyer. After `not open` the sale is looked up again.
-ERROR_BY_ANSWER = {b"sold out": SoldOut, b"behind": SettlementBehind}
+#: The word that promise.lua returns -> the error for the buyer. Its other words are `promised`,
+#: `held` (the key already has a promise) and `not open` (Redis has no counter for the sale).
+ERROR_BY_SCRIPT_ANSWER = {b"sold out": SoldOut, b"behind": SettlementBehind}
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """An entry of the stream: a promised unit, with the data of the order to write.
+    """A unit that Redis has sold to a buyer, with the columns of the order that is to be written.
+
+    It is an entry of STREAM.
 
     order       number of the order
     sale        number of the sale
     product     id of the product's row
     key         Idempotency-Key, or None
-    stock_seen  units before the promise
+    stock_seen  units left before this promise was made
     entry       id on the stream: milliseconds of Redis's clock, and a sequence number
     """
 
@@ -81,50 +86,63 @@ class Promise:
 
     @classmethod
     def parse(cls, entry: bytes, stock_seen: bytes, order_json: bytes) -> Self:
-        """Return the promise of an entry. Raises ValueError or TypeError if it is malformed.
+        """Return the promise in an entry of the stream.
 
-        order_json  an object with the other fields of a promise
+        entry       the id of the entry
+        order_json  a JSON object with the fields of a promise except `entry` and `stock_seen`
+
+        Raises ValueError or TypeError if a field is malformed, missing or unknown.
         """
         fields = json.loads(order_json)
         fields |= {"stock_seen": int(stock_seen), "entry": entry.decode()}
         promise = cls(**fields)
         for number in (promise.order, promise.sale, promise.product):
             if type(number) is not int:  # True is an int, too
-                raise TypeError(f"a number of an order must be an integer, not {number!r}")
+                raise TypeError(f"order, sale and product must be integers, not {number!r}")
         for text in (promise.product_name, promise.buyer, promise.key or "", promise.fingerprint):
             if type(text) is not str:
-                raise TypeError(f"a text of an order must be a string, not {text!r}")
+                raise TypeError(f"names, key and fingerprint must be strings, not {text!r}")
         return promise
 
 
 def counter_key(sale: int) -> str:
-    """Return the key of a sale's counter: the number of its units that are not promised."""
+    """Return the Redis key of a sale's counter: the number of its units that are not promised."""
     return f"{KEY_PREFIX}:{sale}"
 
 
 def endings_key(sale: int) -> str:
-    """Return the key of a hash that counts a sale's promises by their ending (settle.Ending)."""
-    return f"{KEY_PREFIX}:{sale}:books"  # a name that running shops have in Redis
+    """Return the Redis key of a hash that counts a sale's promises by how they have ended.
+
+    Its fields are the values of settle.Ending, such as `kept` for a promise with an order.
+    """
+    return f"{KEY_PREFIX}:{sale}:books"  # unlike `endings`, because running shops have these keys
 
 
 def promise_key(reservation_id: str) -> str:
-    """Return the Redis key of an attempt's promise.
+    """Return the Redis key of the unit that was promised to an attempt.
 
-    The sale is not a part of it, because an Idempotency-Key has at most one order in all sales.
+    The sale is not a part of the Redis key, because an Idempotency-Key has at most one order in all
+    sales.
+
+    reservation_id  the Idempotency-Key of the attempt or, without one, a random id
     """
     return f"{KEY_PREFIX}:by:{reservation_id}"
 
 
 def can_have_promises() -> bool:
-    """Return whether this shop may have made promises. If not, Redis need not be asked."""
+    """Return whether this shop may have promised units in Redis, under the strategy `reserve`.
+
+    If not, its callers make no request to Redis.
+    """
     return bool(settings.SHOP_DEMO or settings.SHOP_LOCK == STRATEGY_NAME)
 
 
 def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
-    """Return the number of a sale's units that are not promised, and its promises on the stream.
+    """Return a sale's number of unpromised units, and its promises that are not settled.
 
-    The number is None if Redis has no counter for the sale. Some of the promises may already have
-    an order. Unreadable promises are left out. Raises redis.RedisError.
+    A promise is a unit that Redis has sold to a buyer. The number is None if Redis has no counter
+    for the sale. Some of the promises may already have an order, but are still on the stream.
+    Unreadable promises are left out. Raises redis.RedisError.
     """
     units_text, entries = lua("list_promises")(locks_client(), [counter_key(sale), STREAM], [sale])
     promises = []
@@ -137,8 +155,8 @@ def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
 
 # --- a sale --------------------------------------------------------------------------------------
 
-#: Product -> its open sale when this process last read the database. The sale may be closed by now.
-#: Then Redis has no counter for it, and refuses to promise a unit.
+#: Product -> the sale that was open when this process last read the database. It may be closed by
+#: now; in that case Redis has no counter for it, and promises no unit.
 _open_sales: dict[str, Stock] = {}
 _open_sales_lock = threading.Lock()
 
@@ -146,9 +164,8 @@ _open_sales_lock = threading.Lock()
 def find_open_sale(product: str, *, outdated_sale: Stock | None = None) -> Stock:
     """Return the product's open sale, from this process's cache or from the database.
 
-    The `amount` of a cached sale is outdated; the counter in Redis has the number of units.
-
-    If Redis has no counter for the sale, this starts the counter.
+    If the sale is read from the database, and Redis has no counter of its unpromised units, the
+    counter is created. The `amount` of a cached sale is outdated; use the counter instead.
 
     outdated_sale  a cached sale that must not be returned, because it may be closed
 
@@ -170,10 +187,11 @@ def find_open_sale(product: str, *, outdated_sale: Stock | None = None) -> Stock
 
 
 def _start_counter(stock: Stock, promises: list[Promise]) -> None:
-    """Start the counter of a sale in Redis: the number of units that are not promised yet.
+    """Create the counter of a sale in Redis: the number of units that are not promised yet.
 
-    Before that, store the order or promise of each Idempotency-Key in Redis, so that a repeated
-    request does not buy a second unit. The caller has locked the product's row.
+    A promise is a unit that Redis has sold to a buyer. Before the counter is created, the order or
+    promise of each Idempotency-Key is stored in Redis, so that a repeated request does not buy a
+    second unit. The caller has locked the product's row.
 
     promises  the promises of the sale on the stream; some of them may already have an order
     """
@@ -194,10 +212,11 @@ def _start_counter(stock: Stock, promises: list[Promise]) -> None:
 
 
 def store_orders_of_keys(orders: QuerySet[PurchaseHistory], *, overwrite: bool = False) -> None:
-    """Store the orders in Redis under their Idempotency-Keys, as promise.lua stores promises.
+    """Store the orders in Redis under their Idempotency-Keys.
 
-    A repeated request then gets the order of its key, and does not buy again. Orders without a key
-    are left out.
+    A repeated request then gets the order of its key instead of a second unit. The format is that
+    in which promise.lua stores a promise, a unit that Redis has sold. Orders without a key are left
+    out.
 
     overwrite  whether to replace promises that Redis already has for these keys
 
@@ -213,10 +232,11 @@ def store_orders_of_keys(orders: QuerySet[PurchaseHistory], *, overwrite: bool =
 
 
 def close_sale(sale: int) -> int:
-    """Stop promising units of this sale. Return 0, because all its units are in the product's row.
+    """Delete a sale's counter in Redis, so that Redis promises no more units to buyers.
 
-    The caller has locked the product's row, so no other thread starts the counter again before the
-    transaction ends. Raises Unavailable if Redis does not answer, except in a demo.
+    Return 0, the number of units in rows of the strategy: all units are in the product's row. The
+    caller has locked that row, so no other thread creates the counter again before the transaction
+    ends. Raises Unavailable if Redis does not answer, except in a demo.
     """
     if can_have_promises():
         try:
@@ -226,7 +246,7 @@ def close_sale(sale: int) -> int:
                 raise Unavailable(
                     "the lock's server does not answer; nothing was changed"
                 ) from error
-            logger.warning("Redis may still sell sale %s: %s", sale, error)
+            logger.warning("Redis may still sell units of the closed sale %s: %s", sale, error)
     return 0
 
 
@@ -234,15 +254,15 @@ def close_sale(sale: int) -> int:
 
 
 def promise_unit(attempt: Attempt) -> Receipt:
-    """Promise one unit to this attempt.
+    """Promise one unit to this attempt: take it from the stock in Redis, and write its order later.
 
     If the attempt's Idempotency-Key already has a promise, in any sale, return the receipt of that
     promise, with `replayed` True.
 
     Raises SoldOut, SaleOver, SaleClosed, UnknownProduct, KeyReused, redis.RedisError or
-    DatabaseError. Raises SettlementBehind if too many promises are unsettled, or if one promise has
-    been unsettled for too long. After these errors no unit was promised. Raises CommitUnknown if a
-    unit may have been promised.
+    DatabaseError. Raises SettlementBehind if too many orders are still to be written, or if one of
+    them has been waiting for too long. After these errors no unit was promised. Raises
+    CommitUnknown if a unit may have been promised.
     """
     reservation_id = attempt.make_reservation_id()
     stock = _open_sales.get(attempt.product) or find_open_sale(attempt.product)
@@ -257,21 +277,23 @@ def promise_unit(attempt: Attempt) -> Receipt:
             if earlier_promise_text is None:
                 raise SaleOver
             return _make_receipt(attempt, cast(bytes, earlier_promise_text), replayed=True)
-        answer, promise_text = run_promise_script(attempt, reservation_id, stock)
+        script_answer, promise_text = run_promise_script(attempt, reservation_id, stock)
         if promise_text:
-            is_earlier_promise = answer == b"held"
+            is_earlier_promise = script_answer == b"held"
             return _make_receipt(attempt, promise_text, replayed=is_earlier_promise)
-        if answer in ERROR_BY_ANSWER:
-            raise ERROR_BY_ANSWER[answer]
+        if script_answer in ERROR_BY_SCRIPT_ANSWER:
+            raise ERROR_BY_SCRIPT_ANSWER[script_answer]
+        # The answer was `not open`: the cached sale may be closed.
         stock = find_open_sale(attempt.product, outdated_sale=stock)
     raise SaleClosed
 
 
 def run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> list[bytes]:
-    """Promise a unit in Redis with promise.lua. Return the script's answer and the promise.
+    """Run promise.lua, which takes a unit from the stock in Redis for this attempt.
 
-    The answer is a word such as b'promised' or b'sold out'. The promise is a text, which is empty
-    if the buyer has none: order, sale, fingerprint and stock.
+    Return the script's two replies. The first is a word, such as b'promised' or b'sold out'. The
+    second is the promise as a text: the numbers of the order and of the sale, the fingerprint, and
+    the stock before the promise. It is empty if the attempt gets no unit.
 
     Raises CommitUnknown if Redis does not reply, so that a unit may have been promised. Raises
     redis.RedisError or DatabaseError if no unit was promised.
@@ -289,10 +311,10 @@ def run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> l
         "fingerprint": attempt.fingerprint,
     }
     keys = [counter_key(stock.sale_id), promise_key(reservation_id), STREAM]
-    # The script appends the stock.
-    promise_text_start = f"{order['order']} {stock.sale_id} {attempt.fingerprint}"
+    # The text of the promise, to which the script appends the stock.
+    promise_text_without_stock = f"{order['order']} {stock.sale_id} {attempt.fingerprint}"
     args: list[str | int] = [
-        promise_text_start,
+        promise_text_without_stock,
         stock.sale_id,
         json.dumps(order),
         settings.SHOP_MOST_UNSETTLED,
@@ -304,15 +326,18 @@ def run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> l
     except redis.ResponseError:  # Redis refused the script, so nothing was promised
         raise
     except redis.RedisError as error:
-        logger.warning("%s: no reply to a promise: %s", STRATEGY_NAME, error)
+        logger.warning("%s: Redis did not reply to promise.lua: %s", STRATEGY_NAME, error)
         raise CommitUnknown from error
     return answer_and_promise_text
 
 
 def _make_receipt(attempt: Attempt, promise_text: bytes, *, replayed: bool) -> Receipt:
-    """Return the receipt of a promise. Raises KeyReused if another request got that promise.
+    """Return the receipt of a promise, a unit that Redis has sold.
 
     promise_text  order, sale, fingerprint and stock, separated by spaces
+    replayed      whether an earlier request with the same key got the promise
+
+    Raises KeyReused if that earlier request was a different one.
     """
     order, sale, fingerprint, stock_seen = promise_text.decode().split()
     if fingerprint != attempt.fingerprint:

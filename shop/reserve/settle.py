@@ -1,11 +1,11 @@
 """Settlement: write the orders of promises to PostgreSQL, then delete the promises from the stream.
 
-A promise is a unit that Redis has taken for a buyer; its order is not written yet (promises.py).
+A promise is a unit that Redis has sold to a buyer; its order is not written yet (promises.py).
 A batch of promises is read from the stream, their orders are written in one transaction, and after
 the commit the promises are deleted. The transaction first locks the products' rows. So two
-consumers that read the same promises take turns, and meanwhile no sale is opened or closed, and no
-counter is started. Any number of consumers (`manage.py settle`) may run, because settling a promise
-twice has no effect.
+consumers that read the same promises take turns. Meanwhile no sale is opened or closed, and no
+counter is created in Redis. Any number of consumers (`manage.py settle`) may run, because settling
+a promise twice has no effect.
 
 If a consumer ends in the middle of a batch, the batch stays on the stream for the next consumer. A
 promise of a closed sale is kept, too: its unit is taken from the sale's final stock.
@@ -51,11 +51,11 @@ from shop.sale.points import point_reached
 
 logger = logging.getLogger("shop.reserve.settle")
 
-#: With a larger batch, its transaction would lock the products' rows for too long.
+#: A larger batch would lock the products' rows for too long.
 MAX_BATCH_PROMISES = 500
-#: Interval between batches. Promises that arrive within it share a commit.
+#: Interval between batches. The orders of all promises that are made meanwhile share a commit.
 BATCH_INTERVAL_SECONDS = 0.05
-#: Broken promises that Redis keeps for an operator. It drops the oldest beyond that.
+#: Maximum number of broken promises that Redis stores for an operator. It deletes the oldest.
 MAX_BROKEN_ENTRIES = 10_000
 ERROR_PAUSE_SECONDS = 0.2
 #: Written in SQL, because the ORM takes three times as long for a batch.
@@ -69,7 +69,7 @@ INSERT_ORDERS = """
 
 
 class Ending(StrEnum):
-    """The way in which a promise ended.
+    """What became of a promise, a unit that Redis has sold, when its order was to be written.
 
     KEPT    the order is written, in this batch or in an earlier one
     BROKEN  the order cannot be written: no unit is left, another order has its number, or
@@ -82,14 +82,17 @@ class Ending(StrEnum):
     AGAIN = "again"
 
 
-#: The id of an entry, its sale (0 if unknown) and its ending.
+#: The id of a promise on the stream, its sale (0 if unknown) and its ending.
 EntryEnding = tuple[str, int, Ending]
-#: The key and the fingerprint of an order.
+#: The Idempotency-Key and the fingerprint of an order.
 OrderIdentity = tuple[str | None, str]
 
 
 def settle_until(stop: threading.Event, *, alive_file: Path | None = None) -> None:
-    """Settle batches until `stop` is set. After an error of Redis or the database, try again.
+    """Write the orders of promises to PostgreSQL, batch by batch, until `stop` is set.
+
+    A promise is a unit that Redis has sold to a buyer. After an error of Redis or the database, try
+    again.
 
     alive_file  a file that is touched after each batch without an error, for a health check
     """
@@ -102,22 +105,24 @@ def settle_until(stop: threading.Event, *, alive_file: Path | None = None) -> No
         except (redis.RedisError, DatabaseError, InterfaceError) as error:
             if not isinstance(error, redis.RedisError):
                 discard_dead_connections(error)
-                connection.close()  # discard_dead_connections() keeps it after some errors
+                # After some errors discard_dead_connections() leaves the connection open.
+                connection.close()
             logger.warning("promises were not settled; trying again: %s", error)
             stop.wait(ERROR_PAUSE_SECONDS)
         stop.wait(max(0.0, batch_started_at + BATCH_INTERVAL_SECONDS - time.monotonic()))
 
 
 def settle_batch() -> int:
-    """Settle the oldest batch of promises on the stream, and return the size of the batch.
+    """Write the orders of the oldest promises, and delete these promises from the stream.
 
-    After redis.RedisError or DatabaseError the batch is still on the stream.
+    Return the number of deleted entries. A promise is a unit that Redis has sold to a buyer. After
+    redis.RedisError or DatabaseError the promises are still on the stream.
     """
     promises, entry_endings = _read_batch()
     if promises:
         endings = settle_or_split(promises)
         _store_earlier_orders(promises, endings)
-        point_reached.send("settled", orders=len(promises))
+        point_reached.send("settled", orders=len(promises))  # a test can stop the thread here
         for promise in promises:
             entry_endings.append((promise.entry, promise.sale, endings[promise.entry]))
     if entry_endings:
@@ -126,8 +131,9 @@ def settle_batch() -> int:
 
 
 def _read_batch() -> tuple[list[Promise], list[EntryEnding]]:
-    """Return the oldest promises on the stream, and those of its entries that cannot be read.
+    """Return the oldest promises on the stream, and the endings of entries that cannot be read.
 
+    A promise is a unit that Redis has sold to a buyer. An entry that cannot be read ends as BROKEN.
     Raises redis.RedisError.
     """
     entries: Any = locks_client().xrange(STREAM, count=MAX_BATCH_PROMISES)
@@ -150,10 +156,10 @@ def _read_batch() -> tuple[list[Promise], list[EntryEnding]]:
 
 
 def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> None:
-    """Store the earlier order of each buyer whose promise ended as AGAIN.
+    """Store in Redis the order of each Idempotency-Key whose promise has the ending AGAIN.
 
-    AGAIN means that the buyer's key already had another order. A repeated request with this key
-    then gets that order.
+    AGAIN means that the key already had an order, so Redis should not have promised another unit. A
+    repeated request with this key then gets the order.
     """
     keys = [promise.key for promise in promises if endings[promise.entry] is Ending.AGAIN]
     if keys:
@@ -162,18 +168,19 @@ def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, End
 
 
 def acknowledge(entry_endings: Sequence[EntryEnding]) -> int:
-    """Delete settled promises from the stream, and return how many of them it still had.
+    """Delete promises from the stream whose orders are written, or cannot be written.
 
     Redis counts the deleted promises by their ending, and moves broken promises to BROKEN_STREAM.
-    After redis.RedisError the promises will be settled again, which has no effect.
+    Return how many were deleted; other consumers may have deleted the rest. After redis.RedisError
+    the promises will be settled again, which has no effect.
     """
     keys = [STREAM, BROKEN_STREAM]
     args: list[str | int] = [KEY_LIFETIME_MS, MAX_BROKEN_ENTRIES]
     for entry, sale, ending in entry_endings:
         keys += [counter_key(sale), endings_key(sale)]
         args += [entry, ending.value]
-    acknowledged_count: int = lua("settle_promises")(locks_client(), keys, args)
-    return acknowledged_count
+    deleted_count: int = lua("settle_promises")(locks_client(), keys, args)
+    return deleted_count
 
 
 # --- the orders of a batch -----------------------------------------------------------------------
@@ -181,11 +188,11 @@ def acknowledge(entry_endings: Sequence[EntryEnding]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision on each promise of a batch, before its orders are written.
+    """What to do with each promise of a batch, before the orders of the batch are written.
 
-    endings   the known endings, by entry
-    promises_to_write  the remaining promises, whose orders will be written
-    problems  a log message for each promise that is not kept
+    endings            the endings that are known already, by the promise's id on the stream
+    promises_to_write  the remaining promises, whose orders are to be written
+    problems           a log message for each promise that gets no order
     """
 
     endings: dict[str, Ending] = field(default_factory=dict)
@@ -203,9 +210,11 @@ def decide_endings(
     identity_by_number: Mapping[int, OrderIdentity],
     units_left: Mapping[int, int],
 ) -> Decision:
-    """Decide which promises can be kept, in the order of `promises`.
+    """Decide which promises get an order. If the units do not suffice, the first promises get one.
 
-    identity_by_number  the result of _read_order_identities()
+    A promise is a unit that Redis has sold to a buyer. This function makes no request.
+
+    identity_by_number  order number -> key and fingerprint, for the orders in the database
     units_left          sale -> units left
     """
     decision = Decision()
@@ -233,17 +242,18 @@ def decide_endings(
         else:
             remaining_units[promise.sale] -= 1
             decision.promises_to_write.append(promise)
-            # If the batch has a second promise to this key, it must not write a second order.
+            # If the batch has a second promise with this key, that one must not get an order.
             if promise.key is not None:
                 number_by_key[promise.key] = promise.order
     return decision
 
 
 def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
-    """Settle promises as settle() does, but if PostgreSQL refuses an order, its promise is BROKEN.
+    """Write the orders of promises as settle() does, even if PostgreSQL refuses some of them.
 
     If PostgreSQL refuses a batch, its halves are settled separately, and so on, down to single
-    orders. Raises DatabaseError.
+    orders. A promise whose single order is refused has the ending BROKEN. Return a dict: id of the
+    promise on the stream -> ending. Raises DatabaseError for errors other than a refusal.
     """
     try:
         return settle(promises)
@@ -260,10 +270,12 @@ def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
 
 @transaction.atomic(durable=True)
 def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
-    """Write the orders of these promises, oldest first. Return a dict: entry -> ending.
+    """Write the orders of promises, units that Redis has sold, in one transaction.
 
-    After a DatabaseError nothing was written, unless the error came from the COMMIT. In that case
-    all orders may have been written.
+    Return a dict: id of the promise on the stream -> ending. After a DatabaseError nothing was
+    written, unless the error came from the COMMIT. In that case all orders may have been written.
+
+    promises  oldest first; if the units do not suffice, the first get an order
     """
     units_left = _lock_products_and_read_units(promises)
     decision = decide_endings(promises, _read_order_identities(promises), units_left)
@@ -279,16 +291,19 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
             endings[promise.entry] = Ending.KEPT
             kept_promises.append(promise)
         else:
-            # An order with this key was inserted after _read_order_identities(), by a purchase
-            # under another strategy.
+            # ON CONFLICT: after _read_order_identities() a purchase under another strategy has
+            # inserted an order with this key.
             endings[promise.entry] = Ending.AGAIN
     _take_units(kept_promises)
-    point_reached.send("settling", orders=len(promises))
+    point_reached.send("settling", orders=len(promises))  # a test can stop the thread here
     return endings
 
 
 def _lock_products_and_read_units(promises: Sequence[Promise]) -> dict[int, int]:
-    """Lock the products' rows. Return a dict: sale -> units left, for open and closed sales."""
+    """Lock the rows of the promises' products, and return a dict: sale -> units left.
+
+    It contains open and closed sales.
+    """
     products = Product.objects.select_for_update().order_by("pk")
     product_rows = products.filter(pk__in={promise.product for promise in promises})
     # The key None is a product without an open sale; no promise uses it.
@@ -301,9 +316,9 @@ def _lock_products_and_read_units(promises: Sequence[Promise]) -> dict[int, int]
 
 
 def _read_order_identities(promises: Sequence[Promise]) -> dict[int, OrderIdentity]:
-    """Return a dict of orders in the database: order number -> (key, fingerprint).
+    """Find the orders in the database that have the number or the key of one of these promises.
 
-    It has each order that has the number or the key of one of these promises.
+    Return a dict: order number -> (key, fingerprint).
     """
     numbers = [promise.order for promise in promises]
     keys = [promise.key for promise in promises if promise.key is not None]
@@ -312,7 +327,10 @@ def _read_order_identities(promises: Sequence[Promise]) -> dict[int, OrderIdenti
 
 
 def _insert_orders(promises: Sequence[Promise]) -> set[int]:
-    """Insert the orders, and return the numbers of those that were inserted."""
+    """Insert the orders of these promises, and return the numbers of the inserted orders.
+
+    An order whose number or key already has an order is not inserted.
+    """
     rows = [
         (
             promise.order,
@@ -334,7 +352,7 @@ def _insert_orders(promises: Sequence[Promise]) -> set[int]:
 
 
 def _take_units(promises: Sequence[Promise]) -> None:
-    """Subtract the sold units from the product's row, or from the final stock of a closed sale."""
+    """Subtract the promised units from the product's row, or from a closed sale's final stock."""
     for sale, units in Counter(promise.sale for promise in promises).items():
         if not Product.objects.filter(sale=sale).update(amount=F("amount") - units):
             Sale.objects.filter(pk=sale).update(final_stock=F("final_stock") - units)

@@ -1,4 +1,8 @@
-"""Settlement figures: the kept, broken and unsettled promises of a sale, and the lag of orders."""
+"""Figures on promises, the units that Redis has sold and whose orders are written later.
+
+They are the numbers of settled, unsettled and broken promises, and the time from a promise to its
+order. SaleReport (shop/sale/reports.py) explains them.
+"""
 
 import logging
 from collections import Counter
@@ -14,25 +18,28 @@ from shop.sale.reports import UNKNOWN_SETTLEMENT
 
 logger = logging.getLogger("shop.reserve.settlement_report")
 
-#: Prefix of the fields in which settle_promises.lua counts promises by their lag in milliseconds.
+#: Prefix of the fields in which settle_promises.lua counts promises by their lag, the milliseconds
+#: from the promise to its order.
 LAG_FIELD_PREFIX = "lag:"
 
 
 def read_settlement(sale: int) -> dict[str, Any]:
-    """Return the settlement figures of a sale, or UNKNOWN_SETTLEMENT if Redis does not answer.
+    """Return how many of a sale's promises have an order, and the other figures of SaleReport.
 
-    In a shop that makes no promises the counts are 0.
+    A promise is a unit that Redis has sold, and whose order is written later, under the strategy
+    `reserve`. In a shop without that strategy the counts are 0. If Redis does not answer, return
+    UNKNOWN_SETTLEMENT.
     """
     if not can_have_promises():
         return {**UNKNOWN_SETTLEMENT, "settled": 0, "unsettled": 0, "broken_promises": 0}
     client = locks_client()
     try:
         _, unsettled = lua("list_promises")(client, [counter_key(sale), STREAM], [sale])
-        # The counts are read after the stream: a promise that is settled in between is counted
-        # twice, instead of not at all.
+        # Read the counts after the stream. In the other order, a promise that is settled between
+        # the two reads would not be counted at all; now it is counted twice.
         fields = cast(dict[bytes, bytes], client.hgetall(endings_key(sale)))
     except redis.RedisError as error:
-        logger.warning("the promises of sale %s are not known: %s", sale, error)
+        logger.warning("the promises of sale %s cannot be read: %s", sale, error)
         return UNKNOWN_SETTLEMENT
     count_by_field = {name.decode(): int(number) for name, number in fields.items()}
     return {
@@ -46,6 +53,7 @@ def read_settlement(sale: int) -> dict[str, Any]:
 def read_backlog() -> tuple[int, float]:
     """Return the number of unsettled promises of all sales, and the age of the oldest in seconds.
 
+    An unsettled promise is a unit that Redis has sold, but that has no order in the database yet.
     Raises redis.RedisError.
     """
     client = locks_client()
@@ -60,10 +68,12 @@ def read_backlog() -> tuple[int, float]:
 
 
 def _compute_lag_percentiles(count_by_field: dict[str, int]) -> dict[str, int] | None:
-    """Return p50, p99 (by nearest rank) and max of the lags in ms, or None without a lag.
+    """Return p50, p99 (by nearest rank) and max of the lags in ms. None if no promise is settled.
 
-    count_by_field  the hash that settle_promises.lua writes: for each lag, a field whose name ends
-                    with the lag, and whose value is the number of promises that had it
+    A lag is the time from a promise, a unit that Redis has sold, to the commit of its order.
+
+    count_by_field  the hash that settle_promises.lua writes. A field such as `lag:20` is the number
+                    of promises whose lag was 20 ms
     """
     promises_by_lag = {
         int(name.removeprefix(LAG_FIELD_PREFIX)): number

@@ -1,1 +1,1 @@
-"""Selling: the check and the decrement, the lock around it, the sale."""
+"""Selling: the check and the decrement of the stock, the lock around them, and sales."""

@@ -19,7 +19,7 @@ from django.db import connection
 from locks import AsyncLease, AsyncRedisLock
 from shop.ops.redis import async_locks_client
 from shop.sale import checkout, known_products, waiting_room
-from shop.sale.locked import describe_release, make_redis_lock_options, report_lease_points
+from shop.sale.locked import describe_release, make_redis_lock_options, send_lease_points
 from shop.sale.points import reach_point_async
 from shop.sale.purchase import AnyLease, Attempt, Receipt
 from shop.sale.strategy import STRATEGIES
@@ -32,12 +32,14 @@ DEFAULT_QUERY_THREADS = 20
 
 
 class ThreadPools:
-    """Two pools of threads for blocking calls. A shared pool could deadlock.
+    """Two pools of threads for blocking calls.
+
+    A single pool could deadlock: all its threads might wait for a lock whose holder needs a thread.
 
     short_calls      for single queries, and for the sale of a buyer that already holds its lock. No
                      call in this pool waits for a strategy's lock, so a holder gets a thread soon
     whole_purchases  for purchases that run entirely in a thread, and may wait for a lock there. A
-                     holder acquired its lock in its thread, so it needs no other one
+                     buyer that acquired its lock in a thread of this pool needs no second thread
     """
 
     def __init__(self, max_whole_purchases: int) -> None:
@@ -61,12 +63,12 @@ async def run_in_pool(pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
 async def wait_despite_cancellation(
     future: asyncio.Future[T], *, try_cancel: Callable[[], bool] | None = None
 ) -> T:
-    """Return the result of the future. After a cancellation, wait for it all the same.
+    """Return the result of the future, even if this task is cancelled while it waits.
 
-    CancelledError is then raised once the future is done.
+    After a cancellation, wait until the future is done, and then raise CancelledError.
 
-    try_cancel  tries to cancel the work of the future. If it returns True, CancelledError is raised
-                at once
+    try_cancel  called after a cancellation. If it returns True, the work of the future has not
+                begun and never will, and CancelledError is raised at once
     """
     try:
         return await asyncio.shield(future)
@@ -79,7 +81,7 @@ async def wait_despite_cancellation(
 
 
 def _call_and_release_connection(call: Callable[[], T]) -> T:
-    """Return the result of the call, and give its database connection back to the pool."""
+    """Make the call and return its result. Return its database connection to the pool."""
     try:
         return call()
     finally:
@@ -87,13 +89,12 @@ def _call_and_release_connection(call: Callable[[], T]) -> T:
 
 
 async def check_out(attempt: Attempt, threads: ThreadPools) -> Receipt:
-    """Sell one unit to one buyer from an event loop. Errors are those of checkout.check_out().
+    """Sell one unit to one buyer from an event loop. It raises the errors of checkout.check_out().
 
-    If this task is cancelled during a call in a thread, that call ends before CancelledError is
-    raised.
+    If this task is cancelled during a call in a thread, CancelledError is raised after that call.
     """
-    sell = STRATEGIES[attempt.lock].sell_in_loop
-    if sell is None:
+    sell_under_lease = STRATEGIES[attempt.lock].sell_in_loop
+    if sell_under_lease is None:
         return await run_in_pool(threads.whole_purchases, partial(checkout.check_out, attempt))
     with checkout.translate_errors(attempt), waiting_room.occupy_seat(attempt.product):
         if not known_products.is_cached(attempt.product):
@@ -104,7 +105,7 @@ async def check_out(attempt: Attempt, threads: ThreadPools) -> Receipt:
             "begins", lock=attempt.lock, product=attempt.product, sale=attempt.sale
         )
         try:
-            return await _sell_under_lock(attempt, sell, threads)
+            return await _sell_under_lock(attempt, sell_under_lease, threads)
         except checkout.REPLAYABLE_REFUSALS as refusal:
             if attempt.key is None:  # no earlier order can be found without a key
                 raise
@@ -113,12 +114,14 @@ async def check_out(attempt: Attempt, threads: ThreadPools) -> Receipt:
             )
 
 
-async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: ThreadPools) -> Receipt:
+async def _sell_under_lock(
+    attempt: Attempt, sell_under_lease: SellUnderLease, threads: ThreadPools
+) -> Receipt:
     """Wait for the lock as a task, then sell in a thread while the lock is held."""
 
     def sell_in_thread(lease: AsyncLease) -> Receipt:
-        with report_lease_points(lease):
-            return sell(attempt, lease)
+        with send_lease_points(lease):
+            return sell_under_lease(attempt, lease)
 
     lock = AsyncRedisLock(
         async_locks_client(), attempt.lock_name, **make_redis_lock_options(attempt)
@@ -129,7 +132,7 @@ async def _sell_under_lock(attempt: Attempt, sell: SellUnderLease, threads: Thre
         async with lock.hold(wait=settings.SHOP_LOCK_WAIT) as lease:
             receipt = await _call_in_thread(threads, attempt, partial(sell_in_thread, lease))
     finally:
-        if lease is not None:  # report the release even if the purchase failed
+        if lease is not None:  # the lock was acquired, so it is released, even after an error
             await reach_point_async("released", **describe_release(lease))
     return receipt.with_lease(lease)
 

@@ -1,8 +1,8 @@
-"""One purchase from the outside: run the strategy, replay a known key, translate errors.
+"""A whole purchase: run the strategy, and answer a repeated request with its earlier order.
 
 The strategy's `buy` acquires its lock, if it has one, and calls `sell_one`, which checks and
-decrements the stock (shop/sale/purchase.py). A server's errors that the strategy does not handle
-itself are translated here into errors of the shop.
+decrements the stock (shop/sale/purchase.py). If the strategy does not handle an error of a server,
+check_out() turns the error into an error of the shop.
 """
 
 import logging
@@ -34,8 +34,9 @@ from shop.sale.strategy import STRATEGIES
 
 logger = logging.getLogger("shop.sale.checkout")
 
-#: Refusals after which the attempt's key is looked up, because its order may already exist.
-#: The sale may have been closed since then, or the shop may sell with another strategy.
+#: Refusals after which the order of the attempt's Idempotency-Key is looked up. The attempt may be
+#: a repeated request whose order exists; since its first request the units may have been sold, the
+#: sale closed, or the shop's strategy changed.
 REPLAYABLE_REFUSALS = (KeyHasBought, SoldOut, SaleOver, UnknownProduct, WrongStrategy)
 
 # Written in SQL for speed: every late buyer runs this query when the shop is busiest.
@@ -45,10 +46,13 @@ SELECT_ORDER_OF_KEY = """
 
 
 def check_out(attempt: Attempt) -> Receipt:
-    """Sell one unit to one buyer, unless the Idempotency-Key has an order. Return the receipt.
+    """Sell one unit to one buyer, and return the receipt.
 
-    Raises a ShopError; unless it is CommitUnknown, nothing was sold. A DatabaseError that is
-    neither an outage nor a conflict is raised as it is, because it shows a defect.
+    If the attempt's Idempotency-Key already has an order, return the receipt of that order.
+
+    Raises a ShopError if nothing was sold, or CommitUnknown, a ShopError too, if a unit may have
+    been sold. A DatabaseError that is neither an outage nor a conflict shows a defect, and is not
+    turned into a ShopError.
     """
     with translate_errors(attempt), waiting_room.occupy_seat(attempt.product):
         require_existing_product(attempt.product)
@@ -82,8 +86,8 @@ def find_earlier_order(attempt: Attempt, refusal: Exception) -> Receipt:
 def translate_errors(attempt: Attempt) -> Iterator[None]:
     """Turn an error of a lock, its server or the database inside the block into a ShopError.
 
-    A DatabaseError that is neither an outage nor a conflict is raised as it is, because it shows a
-    defect.
+    A DatabaseError that is neither an outage nor a conflict shows a defect, and is not turned into
+    a ShopError.
     """
     try:
         yield

@@ -1,10 +1,14 @@
-"""Claiming a fence, explaining a refused one, and finding fences that no holder can pass.
+"""The check of fencing tokens (fences) by the database.
 
-A fence is the time of the locks' Redis at which the lock was acquired, in microseconds, or the last
-fence plus one if that is more. After a move to an empty Redis whose clock is behind, new fences are
-lower than the fences in the database. The database then refuses every holder, because it cannot
-distinguish new holders from stale ones. Nothing is sold until the clock has caught up, or an
-operator has set the database's fence to 0 (docs/production.md).
+A fence is a number that is higher for every later holder of a lock. A holder claims its fence by
+writing it to the product's row, unless the row has a higher one. RedisLock uses the time of the
+locks' Redis at which the lock was acquired, in microseconds, or the last fence plus one if that is
+more.
+
+After a move to an empty Redis whose clock is behind, new fences are lower than those in the
+database. The database then refuses every holder, because it cannot distinguish new holders from
+stale holders. Nothing is sold until the clock has caught up, or an operator has set the fence in
+the database to 0 (docs/production.md).
 """
 
 import logging
@@ -19,8 +23,9 @@ from shop.sale.purchase import AnyLease, Attempt, Stock
 
 logger = logging.getLogger(__name__)
 
-#: A later holder's fence may be ahead of the refused one by the time since the refused holder
-#: acquired the lock, and by this tolerance.
+#: Tolerance for the comparison of a refused fence with the fence in the database. The fence of a
+#: later holder is higher by the time since the refused holder acquired the lock, and by at most
+#: this.
 MAX_CLOCK_DRIFT_MICROSECONDS = 60_000_000
 #: The operator's remedy for a fence that another clock has set too high.
 FENCE_AHEAD_REMEDY = (
@@ -30,9 +35,11 @@ FENCE_AHEAD_REMEDY = (
 
 
 def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
-    """Claim the fence, so that the database refuses older fences from now on, and read the stock.
+    """Claim the lease's fence by writing it to the product's row, and read the stock.
 
-    Raises Lost, DatabaseFenceAhead, SaleClosed or UnknownProduct.
+    A fence is a number that is higher for every later holder of the lock. From now on the database
+    refuses holders with lower fences. Raises Lost, DatabaseFenceAhead, SaleClosed or
+    UnknownProduct.
     """
     statement = (
         "UPDATE product SET fence = %s WHERE name = %s AND fence < %s AND sale_id IS NOT NULL"
@@ -56,16 +63,17 @@ def claim_fence_and_read_stock(lease: AnyLease, attempt: Attempt) -> Stock:
 
 
 def diagnose_refused_fence(attempt: Attempt, lease: AnyLease) -> ShopError:
-    """Return the reason why the database refused a fence, as an exception to raise.
+    """Find out why the database refused the fence of a lease. Return an exception to raise.
 
     UnknownProduct      the product is not on sale
     SaleClosed          the sale was closed, and another sale has been opened since
     Lost                a later holder has claimed the product
     DatabaseFenceAhead  the product's fence comes from another clock; this is logged, too
 
-    A fence is a time in microseconds. The fence of a later holder exceeds the refused fence by the
-    time between the two acquisitions, which is at most `lease.held_seconds`. A fence that is even
-    higher, by more than MAX_CLOCK_DRIFT_MICROSECONDS, comes from another clock.
+    A fence is the time of the acquisition, in microseconds. The fence of a later holder exceeds the
+    refused fence by the time between the two acquisitions, which is at most `lease.held_seconds`.
+    If the fence in the database exceeds that by more than MAX_CLOCK_DRIFT_MICROSECONDS, it comes
+    from another clock.
     """
     product = Product.objects.filter(name=attempt.product, sale__isnull=False).first()
     if product is None:
@@ -89,10 +97,11 @@ def diagnose_refused_fence(attempt: Attempt, lease: AnyLease) -> ShopError:
 
 
 def find_blocked_products(lock: str) -> dict[str, float]:
-    """Return a dict of the products that cannot be sold, because their fences are too high.
+    """Return the products that cannot be sold, because their fences in the database are too high.
 
-    The values are the seconds by which a product's fence in the database is ahead of the clock of
-    the locks' Redis. Raises redis.RedisError.
+    The database refuses holders whose fence, a time of the locks' Redis, is lower than that of the
+    product. Return a dict: name of the product -> seconds by which its fence is ahead of the clock
+    of the locks' Redis. Raises redis.RedisError.
 
     lock  name of the strategy that sells
     """
@@ -104,7 +113,8 @@ def find_blocked_products(lock: str) -> dict[str, float]:
         product: client.get(_fence_key(lock, product.name))
         for product in products_ahead.order_by("name")
     }
-    # Redis increases its last fence. If that has reached the product's fence, the next one passes.
+    # The next fence of Redis will be higher than its last fence. So if the last fence has reached
+    # the product's fence, the database accepts the next fence.
     return {
         product.name: (product.fence - now_microseconds) / 1_000_000
         for product, last_fence in last_fences.items()
@@ -113,6 +123,6 @@ def find_blocked_products(lock: str) -> dict[str, float]:
 
 
 def _fence_key(lock: str, product: str) -> str:
-    """Return the Redis key under which RedisLock keeps the last fence of a product's lock."""
+    """Return the Redis key under which RedisLock stores the last fence of a product's lock."""
     _, _, _, fence_key = derive_keys(Attempt(product, buyer="", lock=lock).lock_name)
     return fence_key.decode()

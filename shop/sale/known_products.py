@@ -1,9 +1,10 @@
-"""A cache of the products that exist, read before anything is stored under a product's name.
+"""A cache of the products that exist. A purchase reads it before it takes a lock.
 
-A lock, a fence and a ZooKeeper node outlive the request that names them, so an invented name must
-not create any. And no buyer may occupy a connection of the pool while it waits for a lock. So this
-process looks up a new name once, returns the connection to the pool, and caches the name. Unknown
-names are not cached, because a product can be added at any moment.
+Locks, fences and ZooKeeper nodes are named after a product, and outlive the request. So a request
+for an invented product must not create any of them. And no buyer may occupy a connection of the
+pool while it waits for a lock. Therefore a process looks up the name of a product once, returns the
+connection to the pool, and caches the name. Unknown names are not cached, because a product can be
+added at any moment.
 """
 
 import threading
@@ -16,7 +17,7 @@ from shop.models import Product
 #: Time for which a thread waits for another thread's lookup: longer than a connect timeout.
 LOOKUP_TIMEOUT_SECONDS = 8.0
 
-#: Also products that are not on sale, because a buyer's earlier order must be found after the sale.
+#: Includes products that are not on sale: a repeated request must find its order after the sale.
 _known_products: set[str] = set()
 _lookup_lock = threading.Lock()
 
@@ -27,17 +28,18 @@ def is_cached(product: str) -> bool:
 
 
 def require_existing_product(product: str) -> None:
-    """Raise UnknownProduct if the product does not exist. Otherwise cache its name.
+    """Raise UnknownProduct if the product is neither in the cache nor in the database.
 
-    Only one thread at a time queries the database: requests for invented products occupy at most
-    one connection of the pool. Raises Unavailable if the database is too slow.
+    A product in the database is added to the cache. Only one thread at a time queries the database,
+    so requests for invented products occupy at most one connection of the pool. Raises Unavailable
+    if the database is too slow.
     """
     if is_cached(product):
         return
     if not _lookup_lock.acquire(timeout=LOOKUP_TIMEOUT_SECONDS):
         raise Unavailable("the database does not answer; nothing was sold: retry with the same key")
     try:
-        if is_cached(product):  # another thread has looked it up meanwhile
+        if is_cached(product):  # another thread has looked the product up meanwhile
             return
         if not _exists(product):
             raise UnknownProduct
@@ -47,7 +49,7 @@ def require_existing_product(product: str) -> None:
 
 
 def _exists(product: str) -> bool:
-    """Return whether the product exists. The database connection goes back to the pool."""
+    """Return whether the database has the product, and return the connection to the pool."""
     try:
         return Product.objects.filter(name=product).exists()
     finally:

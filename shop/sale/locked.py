@@ -58,55 +58,60 @@ def held(
 ) -> AbstractContextManager[AnyLease]:
     """Return a context manager that holds the lock for the duration of a block.
 
-    The context manager waits up to SHOP_LOCK_WAIT seconds for the lock. It also reports the points
-    of the lock, at which a demo or a test can stop the thread (shop/sale/points.py).
+    The context manager waits up to SHOP_LOCK_WAIT seconds for the lock. Before and after it takes
+    and releases the lock, a demo or a test can stop the thread (shop/sale/points.py).
 
-    inside_transaction  allow a transaction that began before the lock
-    encloses_commit     False if the block ends before the commit
+    inside_transaction  whether the transaction may begin before the lock is taken
+    encloses_commit     whether the transaction is committed inside the block
 
     Raises LockInsideTransaction if this thread is in a transaction and `inside_transaction` is
     False.
     """
     if not inside_transaction:
         refuse_inside_transaction()
-    # hold() does not take the lock yet: the `with` in hold_and_report_points() takes it.
+    # hold() does not take the lock yet: the `with` in hold_and_send_points() takes it.
     hold_context = lock.hold(wait=settings.SHOP_LOCK_WAIT)
-    return hold_and_report_points(hold_context, encloses_commit=encloses_commit)
+    return hold_and_send_points(hold_context, encloses_commit=encloses_commit)
 
 
 def refuse_inside_transaction() -> None:
-    """Raise LockInsideTransaction if this thread has a transaction.
+    """Raise LockInsideTransaction if this thread is in a transaction.
 
-    The transaction of a TestCase is ignored, as Django's `durable` ignores it.
+    The transaction of a TestCase does not count, as for Django's atomic(durable=True).
     """
     if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
         raise LockInsideTransaction
 
 
 @contextmanager
-def hold_and_report_points(
+def hold_and_send_points(
     hold_context: AbstractContextManager[AnyLease], *, encloses_commit: bool = True
 ) -> Iterator[AnyLease]:
-    """Hold a lock for a block, and report the points of the lock (shop/sale/points.py).
+    """Hold a lock for a block, and send the signal `point_reached` whenever its state changes.
+
+    A point is a named place in a purchase, at which a demo or a test can stop the thread
+    (shop/sale/points.py).
 
     hold_context     the result of `lock.hold()`: entering it takes the lock, leaving it releases it
-    encloses_commit  False if the block ends before the commit
+    encloses_commit  whether the transaction is committed inside the block
     """
     point_reached.send("acquire")
     lease = None
     try:
-        with hold_context as lease, report_lease_points(lease, encloses_commit=encloses_commit):
+        with hold_context as lease, send_lease_points(lease, encloses_commit=encloses_commit):
             yield lease
     finally:
-        if lease is not None:  # report the release even if the purchase failed
+        if lease is not None:  # the lock was acquired, so it is released, even after an error
             point_reached.send("released", **describe_release(lease))
 
 
 @contextmanager
-def report_lease_points(lease: AnyLease, *, encloses_commit: bool = True) -> Iterator[None]:
-    """Report the points `acquired` before a block, and `after_commit` and `release` after it.
+def send_lease_points(lease: AnyLease, *, encloses_commit: bool = True) -> Iterator[None]:
+    """Send the signal `point_reached` at the beginning and at the end of a block under a lock.
 
-    After an error in the block only `release` is reported.
+    The points, named places in a purchase (shop/sale/points.py), are `acquired` at the beginning,
+    and `after_commit` and `release` at the end. If the block raises an error, `after_commit` is
+    left out.
 
     encloses_commit  whether the transaction is committed inside the block
     """
@@ -120,7 +125,7 @@ def report_lease_points(lease: AnyLease, *, encloses_commit: bool = True) -> Ite
 
 
 def describe_acquisition(lease: AnyLease) -> dict[str, object]:
-    """Return what is reported at the point `acquired` about a lease."""
+    """Return the fields of a lease that a purchase reports when it has acquired the lock."""
     return {
         "lock_name": lease.name,
         "token": lease.token,
@@ -130,7 +135,7 @@ def describe_acquisition(lease: AnyLease) -> dict[str, object]:
 
 
 def describe_release(lease: AnyLease) -> dict[str, object]:
-    """Return what is reported at the point `released` about a lease that has been released."""
+    """Return the fields of a lease that a purchase reports when it has released the lock."""
     return {
         "token": lease.token,
         "outcome": lease.outcome,

@@ -12,8 +12,8 @@ from shop.models import Product, Sale
 from shop.sale.purchase import Stock
 from shop.sale.strategy import STRATEGIES
 
-#: Time for which PostgreSQL lets the close of a sale wait for purchases that have locked the
-#: product's row.
+#: Time limit for closing a sale on PostgreSQL. Purchases that have locked the product's row delay
+#: it.
 LONGEST_CLOSE_MS = 20_000
 
 
@@ -25,9 +25,9 @@ class SaleOfKeyExists(Exception):
 def restock(*, product: str, amount: int, lock: str | None = None, key: str | None = None) -> Sale:
     """Close the product's open sale, if any, then open a sale of `amount` units and return it.
 
-    The product is created if it does not exist. `lock` names the strategy that will sell the units.
-    If that strategy sells from rows of its own, the units are moved to them. The default is
-    SHOP_LOCK; a demo has no default, because each buyer chooses a strategy.
+    The product is created if it does not exist. `lock` is the name of the strategy that will sell
+    the units. If that strategy sells from rows of its own, the units are moved to these rows. The
+    default is SHOP_LOCK; a demo has no default, because each buyer chooses a strategy.
 
     Raises SaleOfKeyExists if a sale with this `key` exists, BadInput if the strategy cannot sell so
     many units, and Unavailable if the old sale cannot be closed in Redis.
@@ -53,9 +53,9 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
     if lock is None and not settings.SHOP_DEMO:
         lock = settings.SHOP_LOCK
     if lock:
-        fill = STRATEGIES[lock].fill_own_rows
-        if fill is not None:
-            fill(Stock(product_row.pk, sale.pk, amount))
+        fill_own_rows = STRATEGIES[lock].fill_own_rows
+        if fill_own_rows is not None:
+            fill_own_rows(Stock(product_row.pk, sale.pk, amount))
     return sale
 
 
@@ -80,9 +80,9 @@ def restock_once(
 def close(*, product: str) -> None:
     """Close the product's open sale, if there is one. After the commit nothing more is sold.
 
-    This waits for purchases that have already written: on PostgreSQL up to LONGEST_CLOSE_MS, on
-    another database up to its lock timeout. Raises OperationalError if they take longer. Purchases
-    that have not written yet are refused.
+    Purchases that have already written to the product's row are waited for: on PostgreSQL up to
+    LONGEST_CLOSE_MS, on another database up to its lock timeout. Raises OperationalError if they
+    take longer. Purchases that have not written yet are refused.
     """
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
@@ -97,9 +97,9 @@ def close(*, product: str) -> None:
 
 
 def _close_open_sales(product_row: Product, sales: QuerySet[Sale], closed_at: datetime) -> None:
-    """Set the end of those of the product's `sales` that are open to `closed_at`.
+    """Close the open ones among these sales of a product, with `closed_at` as their end.
 
-    Units that a strategy has left in other rows (such as buckets) are added to
+    Unsold units in a strategy's own rows, such as buckets, are moved back: they are added to
     `product_row.amount`, which the caller saves.
     """
     if product_row.sale_id is not None:

@@ -1,7 +1,7 @@
 """The critical section of a purchase (`sell_one`): check the stock, decrement it, record the order.
 
-A demo may pause a buyer between the check and the decrement. A test can stop a buyer at the points
-of shop/sale/points.py.
+A demo may pause a buyer between the check and the decrement, as if for the payment. A test can stop
+a buyer at points, named places in the code (shop/sale/points.py).
 """
 
 import time
@@ -49,9 +49,9 @@ class Attempt:
     product          name of the product
     buyer            name of the buyer
     lock             name of the strategy
-    payment_seconds  time that the payment takes, between the check and the decrement, in a demo
+    payment_seconds  pause of a demo between the check and the decrement, as if for the payment
     key              Idempotency-Key, or None
-    sale             number of the sale that the buyer came for; None for the open sale
+    sale             number of the sale in which the buyer wants to buy; None for the open sale
     """
 
     product: str
@@ -60,12 +60,13 @@ class Attempt:
     payment_seconds: float = 0.0
     key: str | None = None
     sale: int | None = None
-    #: True after the last statement: an error from then on leaves the commit in doubt.
+    #: True after the last statement of the transaction. After a later error it is unknown whether
+    #: the transaction was committed.
     may_have_committed: bool = False
 
     @property
     def lock_name(self) -> str:
-        """The name of the attempt's lock, with the strategy, because strategies share no locks."""
+        """The name of the lock on the product: each strategy has its own lock for each product."""
         return f"{self.lock}:{self.product}"
 
     def make_reservation_id(self) -> str:
@@ -149,7 +150,7 @@ class Receipt:
 
 
 def require_requested_sale(attempt: Attempt, stock: Stock) -> None:
-    """Raise SaleOver if the buyer wants a unit of another sale than the one that was read.
+    """Raise SaleOver if the buyer wants to buy in another sale than that of the stock.
 
     A buyer who waits until a sale is over must not buy in the next sale.
     """
@@ -172,13 +173,12 @@ def read_stock(attempt: Attempt, *, for_update: bool = False) -> Stock:
 
 
 def write_stock(attempt: Attempt, stock: Stock) -> None:
-    """Write the stock that was read, less one, as article A1 does (docs/sources.md).
+    """Subtract one from the stock that was read, and write it, as in article A1 (docs/sources.md).
 
     This overwrites any decrement since the read. Raises SaleClosed if another sale has been opened
-    since then.
+    since the read.
     """
     # Written in SQL, because other buyers wait, and the ORM needs three times the processor time.
-
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE product SET amount = %s WHERE id = %s AND sale_id = %s",
@@ -210,11 +210,15 @@ def sell_one(
 ) -> Receipt:
     """Check the stock, wait for the payment, decrement the stock, and record the order.
 
-    A strategy calls this function inside a transaction and, if the strategy has a lock, inside the
-    lock (see `buy` in shop/strategies/). It may replace the functions that read and write.
+    A strategy calls this function while it holds its lock, if it has one, and in a transaction that
+    commits afterwards (see `buy` in shop/strategies/).
 
-    Raises SoldOut, SaleOver, KeyHasBought if the attempt's key already has an order, and what
-    `read` and `write` raise.
+    read   reads the stock; some strategies lock a row, too
+    write  decrements the stock
+    fence  the fencing token of the lock, which is stored with the order; None if there is none
+
+    Raises SoldOut, SaleOver, KeyHasBought if the attempt's key already has an order, and the errors
+    of `read` and `write`.
     """
     attempt.may_have_committed = False  # an earlier try of this attempt may have set this flag
     stock = read(attempt)

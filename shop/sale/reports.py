@@ -1,4 +1,8 @@
-"""The figures of a sale. Oversold units are counted by orders: the stock is never negative."""
+"""The figures of a sale, such as its orders and the oversold units.
+
+The stock in the database is never negative. So the number of oversold units is the number of orders
+minus the initial stock.
+"""
 
 import threading
 import time
@@ -19,7 +23,7 @@ class UnknownSale(ShopError):
     status = 404
 
 
-#: The figures of a settlement that was not read, or that could not be read: each is None.
+#: The figures on promises (see SaleReport) if they were not read, or could not be read.
 UNKNOWN_SETTLEMENT = dict.fromkeys(
     ("settled", "unsettled", "broken_promises", "settlement_lag_ms"), None
 )
@@ -33,7 +37,8 @@ class SaleReport:
     oversold      orders beyond the initial stock
     undersold     units that were left although buyers were refused; None without `buyers`
     lost_updates  decrements that another write erased
-    settlement    the figures of its promises:
+    settlement    figures on promises: units that Redis has sold under the strategy `reserve`, and
+                  whose orders are written later
         settled            promises with an order
         unsettled          promises whose order is not written yet
         broken_promises    promises whose order cannot be written, for example because no unit was
@@ -111,15 +116,15 @@ NEWEST_SALES_SQL = """
 
 
 def _query_reports(sale_ids_sql: str, *arguments: Any) -> list[tuple[SaleReport, list[str]]]:
-    """Return (report, strategies) for each of these sales, newest first.
+    """Return (report, strategies) for each of the selected sales, newest first.
 
     `strategies` has the names of at most two strategies that sold orders of the sale.
 
     sale_ids_sql  the SQL between the parentheses of `IN (...)`: placeholders or a query
-    arguments     the arguments of `sale_ids_sql`
+    arguments     the values for the placeholders in `sale_ids_sql`
     """
     with connection.cursor() as cursor:
-        # REPORTS_SQL contains `sale_ids` twice, so its arguments are needed twice.
+        # REPORTS_SQL contains `sale_ids` twice, so the arguments are passed twice.
         cursor.execute(REPORTS_SQL.format(sale_ids=sale_ids_sql), arguments * 2)
         rows = cursor.fetchall()
     reports = []
@@ -161,7 +166,8 @@ def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
     """Return the report of one sale, with the figures of its promises. Raises UnknownSale."""
     if not 0 < sale_id <= MAX_ID:  # sqlite3 would raise OverflowError
         raise UnknownSale
-    # Read the settlement before the orders: all orders that the settlement counts are then read.
+    # Read the settlement first. An order that is written between the two reads is then missing in
+    # the settlement, and not in the orders.
     settlement = _read_settlement(sale_id)
     reports = read_reports([sale_id])
     if not reports:
@@ -170,9 +176,10 @@ def sale_report(sale_id: int, *, buyers: int | None = None) -> SaleReport:
 
 
 def _read_settlement(sale_id: int) -> Mapping[str, Any]:
-    """Return how many of a sale's promises have an order, and similar figures (see SaleReport).
+    """Return the figures on a sale's promises, which SaleReport describes as `settlement`.
 
-    All figures are None if no strategy promises units.
+    A promise is a unit that Redis has sold, and whose order is written later. All figures are None
+    if no strategy promises units.
     """
     for strategy in STRATEGIES.values():
         if strategy.read_settlement is not None:
@@ -248,14 +255,15 @@ def read_orders(sale_id: int, *, after: int, limit: int) -> list[dict[str, Any]]
     ]
 
 
-#: Maximum number of orders in a curve. A chart could not show more points.
+#: Maximum number of points in the chart of a sale's stock. A chart could not show more.
 MAX_CURVE_POINTS = 2_000
 
 
 def read_curve(sale_id: int) -> list[tuple[float, int]]:
-    """Return (seconds since the first order, stock that the buyer saw) for each order, by its time.
+    """Return the points of a chart of a sale's stock, one for each order, in order of time.
 
-    Only the first MAX_CURVE_POINTS orders are in the curve. Raises UnknownSale.
+    A point is (seconds since the first order, stock that the buyer read). Only the first
+    MAX_CURVE_POINTS orders are included. Raises UnknownSale.
     """
     times_and_stocks = list(
         _find_orders(sale_id)

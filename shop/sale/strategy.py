@@ -9,40 +9,45 @@ from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A way to guard the stock. loadtest/expected.py has its verdict under each fault.
+    """A way to guard the stock. loadtest/expected.py has its expected verdict under each fault.
 
     rank        its position in lists. First come the strategies of the articles (docs/sources.md),
                 then those to copy, those that only look right, and those of the database
     title       a few words for a table or a drop-down
-    summary     one sentence on its way to guard the stock, and on what breaks it
-    marks       texts that occur in its decisive lines, which the page highlights
+    summary     one sentence: how it guards the stock, and what breaks it
+    marks       texts that occur in the decisive lines of its code, which the page highlights
     buy         sells one unit to one buyer, or raises a ShopError
-    sell_in_loop  sells under a lease of RedisLock, or None. On an asyncio node a buyer then waits
-                for the lock without a thread, and only this call runs in a thread. If it is None,
-                the whole of `buy` runs in a thread
+    sell_in_loop  sells one unit under a lease of RedisLock that the caller holds. An asgi node
+                waits for the lock in its event loop, and calls only this function in a thread. If
+                it is None, an asgi node calls `buy` in a thread
     name        the value of `lock` in POST /buy: the name of its file, with dashes
     article     the articles it comes from (A0 to A4) and its name there, or `beyond`
     backend     the server that guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
                 `process` or `none`
-    sound       whether no known fault makes it oversell or stops it for good, except for faults
-                that no lock can survive (FAULTS_BEYOND_LOCKS in loadtest/expected.py)
+    sound       whether no known fault of the load test makes it oversell or blocks all its buyers
+                forever, except for faults that no lock can survive (FAULTS_BEYOND_LOCKS in
+                loadtest/expected.py)
     renewed     whether its lock is renewed for as long as its holder lives
     fenced      whether the database refuses a holder whose fence is old
     takes_over  whether contenders take over an expired lock, which Redis does not delete
     reserves    whether Redis reserves a unit for each attempt, instead of a lock
     deferred    whether `manage.py settle` writes its orders after the answer
-    rush        the expected verdict of a rush: `exact` or `oversold`
+    rush        the expected verdict if many buyers come at the same moment, without a fault:
+                `exact` or `oversold`
     overselling_schedules  how many of the 20 interleavings of two buyers sell the last unit twice
     has_transaction  whether a refused purchase writes nothing: its writes are one transaction
-    holds_row   whether it locks the product's row, or a unit's, at the read: a restock then waits
-    reads_again whether it notices a restock and tries again, in the new sale
-    waits_at_write  whether two buyers can read at once; the second to write then waits
+    holds_row   whether it locks the product's row, or a unit's, at the read, so that a restock
+                waits for the purchase
+    reads_again whether a purchase that notices a restock tries again, in the new sale
+    waits_at_write  whether two buyers can read at once, and the second to write waits
     databases   the databases that it works with, by their names in Django; empty for all
     needs       a setting without which it answers `unavailable`; empty if it needs none
-    fill        moves the units of a new sale from the product's row to the rows that this strategy
-                sells from (as in buckets.py); None if it sells from the product's row
-    close       ends a sale, by its number, and returns the units left in the strategy's own rows
-    read_settlement  returns the settlement of a sale (SaleReport in reports.py), by its number
+    fill_own_rows  moves the units of a new sale from the product's row to the rows that this
+                strategy sells from (as in buckets.py); None if it sells from the product's row
+    close_sale  prepares the close of the sale with this number, and returns the number of units
+                left in the strategy's own rows; None if there is nothing to prepare
+    read_settlement  returns the figures on the promises of the sale with this number (`settlement`
+                of SaleReport in reports.py); None if the strategy makes no promises
     path        its file, if that is not in shop/strategies/
     """
 

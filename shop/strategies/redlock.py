@@ -85,6 +85,7 @@ class RedlockLock(AbstractPollingLock):
         return False
 
     def unlock(self, token: str) -> bool:
+        """Delete the key on all servers. Return whether a majority of them still had it."""
         replies = self._delete(self.clients, token)
         deleted_count = replies.count(1)
         if deleted_count >= self.quorum:
@@ -117,7 +118,10 @@ class RedlockLock(AbstractPollingLock):
 
 
 def _send(client: redis.Redis, command: tuple[str | int, ...]) -> Any:
-    """Send the command without waiting for the reply. Return the connection, or the error."""
+    """Send a command without waiting for the reply.
+
+    Return the connection on which the reply will arrive, or the error.
+    """
     connection: Any = None
     try:
         connection = client.connection_pool.get_connection()
@@ -130,7 +134,7 @@ def _send(client: redis.Redis, command: tuple[str | int, ...]) -> Any:
 
 
 def _receive(client: redis.Redis, connection_or_error: Any, deadline: float) -> Any:
-    """Return the reply, or the error.
+    """Wait for the reply to a command that _send() has sent. Return the reply or an error.
 
     connection_or_error  the result of _send()
     deadline             the time until which to wait, on the clock of now()

@@ -16,7 +16,10 @@ from shop.strategies.shared.conflict_retry import Conflict, retry_on_conflict
 
 
 def write_if_unchanged(attempt: Attempt, stock: Stock) -> None:
-    """Write the stock that was read, less one. Raises Conflict if the row has changed since."""
+    """Subtract one from the stock that was read, and write it unless the row has changed since.
+
+    Raises Conflict if the row has changed.
+    """
     unchanged_row = Product.objects.filter(
         pk=stock.product_id, sale_id=stock.sale_id, version=stock.version
     )

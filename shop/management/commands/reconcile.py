@@ -1,8 +1,8 @@
 """manage.py reconcile: compare the promises of a sale with its orders. It changes nothing.
 
-A promise is a unit that Redis has taken for a buyer, and whose order may not be written yet
-(shop/reserve/promises.py). Redis may have lost promises. They are found with the access logs of the
-nodes, which contain the order numbers that buyers were told.
+A promise is a unit that Redis has sold to a buyer, and whose order may not be written yet
+(shop/reserve/promises.py). Redis may have lost promises. The access logs of the nodes contain the
+order numbers in the answers to buyers, so the command can find the lost promises with them.
 """
 
 import re
@@ -20,9 +20,11 @@ from shop.models import Product, Sale
 from shop.reserve.promises import counter_key, read_promises
 from shop.sale import reports
 
-#: A line of the access log, as text or JSON, of an answer `sold`: the order and the sale in it.
+#: Matches a line of the access log, as text or JSON, that reports an answer `sold`. The groups are
+#: the numbers of the order and of the sale.
 SOLD_LINE = re.compile(
-    r"^(?!.*\bdjango\.(?:request|security)\b).*"  # their lines contain a path as the client sent it
+    # The lines of these two loggers contain a path as the client sent it, which may be forged.
+    r"^(?!.*\bdjango\.(?:request|security)\b).*"
     r'\boutcome(?:=|": ?")sold\b.*\border(?:=|": ?)([0-9]+)\b.*\bsale(?:=|": ?)([0-9]+)\b'
 )
 
@@ -59,7 +61,7 @@ class Command(BaseCommand):
                 lines: list[str] = []
                 for file in answers:
                     lines += file.read_text().splitlines()
-                balance = reconcile(sale_row, answers=lines)
+                figures = reconcile(sale_row, access_log=lines)
         except Sale.DoesNotExist as error:
             problem = f"there is no sale {sale}: manage.py sale_report shows the latest sale"
             raise CommandError(problem) from error
@@ -68,25 +70,25 @@ class Command(BaseCommand):
         except redis.RedisError as error:
             problem = f"Redis does not answer ({error}): run manage.py check_stack"
             raise CommandError(problem) from error
-        lost_orders = balance.pop("not_kept")
-        shown_figures = {**balance, "not_kept": len(lost_orders)}
-        if balance["sellable"] is None:
+        lost_orders = figures.pop("not_kept")
+        shown_figures = {**figures, "not_kept": len(lost_orders)}
+        if figures["sellable"] is None:
             shown_figures["sellable"] = "not on sale"
         for name, figure in shown_figures.items():
             self.stdout.write(f"{name:14} {figure}")
         for order in lost_orders:
             message = f"order {order} is lost, but its buyer was answered `sold`"
             self.stdout.write(self.style.ERROR(message))
-        if lost_orders or balance["undersold"] or balance["overpromised"]:
+        if lost_orders or figures["undersold"] or figures["overpromised"]:
             raise CommandError(
                 "promises and orders differ: refund the lost orders. If `undersold` or "
                 f"`overpromised` is not 0, run DEL {counter_key(sale)} in the locks' Redis: "
-                "the next purchase starts the counter again, from the stock in PostgreSQL"
+                "the next purchase creates this counter again, from the stock in PostgreSQL"
             )
 
 
 def read_sold_orders(lines: Iterable[str], sale: int) -> set[int]:
-    """Return the sale's order numbers in those lines of an access log that report `sold`."""
+    """Return the sale's order numbers in the lines of an access log that report `sold`."""
     orders = set()
     for line in lines:
         for order, sale_of_order in SOLD_LINE.findall(line):
@@ -96,12 +98,13 @@ def read_sold_orders(lines: Iterable[str], sale: int) -> set[int]:
 
 
 @transaction.atomic(durable=True)
-def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
-    """Compare what Redis and PostgreSQL have of a sale.
+def reconcile(sale: Sale, *, access_log: Iterable[str] = ()) -> dict[str, Any]:
+    """Compare the promises of a sale in Redis with its orders and its stock in PostgreSQL.
 
-    During the comparison the product's row is locked, so that no promise is settled.
+    A promise is a unit that Redis has sold to a buyer. During the comparison the product's row is
+    locked, so that no order of a promise is written.
 
-    answers       lines of the nodes' access logs
+    access_log    lines of the nodes' access logs
 
     Returns a dict:
 
@@ -119,7 +122,7 @@ def reconcile(sale: Sale, *, answers: Iterable[str] = ()) -> dict[str, Any]:
     product = Product.objects.select_for_update().get(pk=sale.product_id)
     sale.refresh_from_db()
     sellable, promises = read_promises(sale.pk)
-    sold_orders = read_sold_orders(answers, sale.pk)
+    sold_orders = read_sold_orders(access_log, sale.pk)
     promised_orders = {promise.order for promise in promises}
     order_numbers = sold_orders | promised_orders
     written_orders = set(sale.orders.filter(pk__in=order_numbers).values_list("pk", flat=True))

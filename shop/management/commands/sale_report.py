@@ -21,7 +21,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--buyers",
             type=int,
-            help="buyers who took part; with it, units that could have been sold are counted",
+            help="number of buyers who tried to buy, to compute the undersold units",
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
 

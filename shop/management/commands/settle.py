@@ -1,4 +1,8 @@
-"""manage.py settle: write the orders of the promises that the strategy `reserve` has made."""
+"""manage.py settle: write the orders of promises to PostgreSQL.
+
+A promise is a unit that Redis has sold to a buyer under the strategy `reserve`, and whose order is
+not written yet.
+"""
 
 import signal
 import threading

@@ -46,7 +46,7 @@ class AbstractPollingLock(Lock):
 
     @abstractmethod
     def unlock(self, token: str) -> bool:
-        """Release the lock. Return False if it had expired and the release noticed that."""
+        """Release the lock. Return False if the server's reply shows that it had expired before."""
 
     def choose_pause_seconds(self) -> float:
         """Return the seconds to sleep before the next try."""

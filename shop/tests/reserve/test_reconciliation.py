@@ -94,7 +94,7 @@ def test_lost_promises_are_found_by_their_answers(tmp_path: Path) -> None:
     lines = [f"... status=201 outcome=sold order={number} sale={sale.pk}" for number in kept + lost]
     lines += [f"... status=201 outcome=sold order=999 sale={sale.pk + 1}", "status=409 ms=3"]
     log.write_text("\n".join(lines))
-    balance = reconcile(sale, answers=lines)
+    balance = reconcile(sale, access_log=lines)
     assert balance["not_kept"] == lost
     # One unit of five is sold. Redis has neither a counter nor promises.
     assert (balance["left"], balance["sellable"], balance["unsettled"]) == (4, None, 0)
