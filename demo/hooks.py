@@ -156,7 +156,8 @@ class TracedPurchase:
         with path.open("ab", buffering=0) as file:
             if file.write(text) != len(text):
                 raise OSError(
-                    f"{path} ends in the middle of an event: free disk space and repeat the run"
+                    f"{path} ends in the middle of an event: free disk space and repeat the load "
+                    "test"
                 )
 
     def stop_at(self, name: str) -> None:

@@ -45,12 +45,12 @@ def request_rush(rush: Mapping[str, Any]) -> None:
         try:
             # A link appears with the whole content, so make serve never reads half a file. If two
             # requests create the link at the same time, only one of them succeeds.
-            os.link(file.name, _get_path("wanted"))
+            os.link(file.name, _get_file_path("wanted"))
         except FileExistsError:
             raise NotNow("A rush is running. Wait for it to finish.") from None
     # The file `stop` may be left from a request that came after the end of its rush. Remove the
     # file, so that it does not stop the new rush.
-    _get_path("stop").unlink(missing_ok=True)
+    _get_file_path("stop").unlink(missing_ok=True)
 
 
 def stop_rush(*, product: str) -> None:
@@ -69,7 +69,7 @@ def stop_rush(*, product: str) -> None:
             "locked the product's row. The next rush closes the sale."
         ) from error
     finally:
-        _get_path("stop").touch()
+        _get_file_path("stop").touch()
 
 
 def read_rushes() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
@@ -92,7 +92,7 @@ def read_rushes() -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     return rush_state, finished_rushes
 
 
-def _get_path(name: str) -> Path:
+def _get_file_path(name: str) -> Path:
     return Path(settings.SHOP_RUSH_FOLDER, name)
 
 
@@ -104,6 +104,6 @@ def _read_json_file(name: str) -> dict[str, Any]:
     if not settings.SHOP_RUSH_FOLDER:
         return {}
     try:
-        return dict(json.loads(_get_path(name).read_text()))
+        return dict(json.loads(_get_file_path(name).read_text()))
     except FileNotFoundError:
         return {}

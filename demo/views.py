@@ -47,7 +47,7 @@ VERDICTS_OVERRIDDEN_BY_OVERSELLING = {"", "exact", "undersold", "stopped"}
 @ensure_csrf_cookie
 @endpoint("GET")
 def index(request: HttpRequest) -> HttpResponse:
-    """Answer with the page of the demo, for example with a form whose field is the strategy."""
+    """Answer with the page of the demo: its forms and, with `lesson` in the URL, a lesson."""
     context = {
         "strategy_choices": [
             (strategy, _explain_unavailability(strategy)) for strategy in STRATEGIES.values()
@@ -192,7 +192,7 @@ def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
 
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
-    """Request the rush of the form, many buyers at the same moment. make serve then starts it."""
+    """Request a rush, many buyers at the same moment, from make serve. The form has its options."""
     rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
     for name, (minimum, maximum) in FORM_BOUNDS.items():
         rush[name] = parse_integer(

@@ -33,8 +33,8 @@ from shop.ops.logs import NO_REQUEST, request_id
 access_logger = logging.getLogger("shop.access")
 logger = logging.getLogger("shop.ops")
 
-#: It allows only the shop's own files. Styles that ECharts sets through element.style are allowed:
-#: a browser does not count them as inline styles.
+#: Allows only the shop's own files. Styles that ECharts sets through element.style are allowed,
+#: too, because a browser does not count them as inline styles.
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"

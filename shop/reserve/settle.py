@@ -302,7 +302,7 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
 def _lock_products_and_read_units(promises: Sequence[Promise]) -> dict[int, int]:
     """Lock the rows of the promises' products, and return a dict: sale -> units left.
 
-    It contains open and closed sales.
+    The dict contains the open and closed sales of the promises, units that Redis has sold.
     """
     products = Product.objects.select_for_update().order_by("pk")
     product_rows = products.filter(pk__in={promise.product for promise in promises})

@@ -24,8 +24,8 @@ from shop.sale.purchase import AnyLease, Attempt, Stock
 logger = logging.getLogger(__name__)
 
 #: Tolerance for the comparison of a refused fence with the fence in the database. The fence of a
-#: later holder is higher by the time since the refused holder acquired the lock, and by at most
-#: this.
+#: later holder exceeds the refused fence by at most the time since the refused holder acquired the
+#: lock. If it exceeds that by more than this tolerance, it comes from another clock.
 MAX_CLOCK_DRIFT_MICROSECONDS = 60_000_000
 #: The operator's remedy for a fence that another clock has set too high.
 FENCE_AHEAD_REMEDY = (

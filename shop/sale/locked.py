@@ -87,9 +87,10 @@ def refuse_inside_transaction() -> None:
 def hold_and_send_points(
     hold_context: AbstractContextManager[AnyLease], *, encloses_commit: bool = True
 ) -> Iterator[AnyLease]:
-    """Hold a lock for a block, and send the signal `point_reached` whenever its state changes.
+    """Hold a lock for a block, and send `point_reached` before and after each step.
 
-    A point is a named place in a purchase, at which a demo or a test can stop the thread
+    The steps are to acquire the lock, to run the block, and to release the lock. `point_reached` is
+    a signal at a named place in a purchase, at which a demo or a test can stop the thread
     (shop/sale/points.py).
 
     hold_context     the result of `lock.hold()`: entering it takes the lock, leaving it releases it

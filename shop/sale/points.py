@@ -49,6 +49,7 @@ point_reached = Signal()
 
 
 def _may_block_anywhere(name: str) -> bool:
+    """Return True: by default the probe may block at every point of a purchase."""
     return True
 
 

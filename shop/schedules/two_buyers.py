@@ -111,9 +111,10 @@ class Buyers(Driver):
             actor.backends = {connection.connection.info.backend_pid}
 
     def _buy(self, attempt: Attempt) -> None:
-        """Try to buy a unit until the lock is free. Stop at the point `refused` after each refusal.
+        """Try to buy a unit, again and again as long as the other buyer has the lock.
 
-        A point is a place at which handle_point() stops the thread until the buyer's next turn.
+        Stop at the point `refused` before each further try. A point is a place at which
+        handle_point() stops the thread until the buyer's next turn.
         """
         connection.ensure_connection()  # connect now, and not during the buyer's first turn
         report_at_commit(self._record_timeouts)

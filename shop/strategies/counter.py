@@ -7,7 +7,7 @@ agree:
     B is answered `sold_out`, and one unit stays unsold until the next restock
 
 A lock that fails oversells; this strategy undersells instead. Three rules limit the damage. A
-repeated attempt reserves only one unit. A reservation is canceled only if the order certainly does
+repeated attempt reserves only one unit. A reservation is cancelled only if the order certainly does
 not exist. And PostgreSQL's decrement is relative, with a CHECK, so that a counter that lost its
 data cannot oversell.
 

@@ -36,9 +36,8 @@ class TokenGetDelLock(PollingLock):
         # A client with `decode_responses` returns str, others return bytes.
         if self.client.get(self.key) not in (token, token.encode()):
             return False
-        point_reached.send(
-            "token-get-del:before_del"
-        )  # a fault or a test can delay the thread here
+        # A fault or a test can delay the thread at this point.
+        point_reached.send("token-get-del:before_del")
         return bool(self.client.delete(self.key))
 
 
