@@ -89,7 +89,7 @@ def test_reservation_is_given_back_only_once() -> None:
 def test_unit_is_not_given_back_during_a_redis_outage(
     redis_outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """give_back() only logs the outage, so that the buyer gets the error of the purchase."""
+    """cancel_reservation() logs the outage, so that the buyer gets the error of the purchase."""
     reserve(sale_id=SALE, reservation_id="a", initial_units=1)
     redis_outage.begin()
     cancel_reservation(sale_id=SALE, reservation_id="a")
