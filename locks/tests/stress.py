@@ -375,9 +375,11 @@ def list_holds(events: Sequence[dict[str, Any]]) -> list[Hold]:
 
 
 def find_violations(events: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a message for each overlap of two leases, and for each fence that is not higher.
+    """Compare each lease with the next one, in the order of their first checks.
 
-    Each lease is compared with the next one, in the order of their first checks.
+    Returns:
+        A message for each two leases that overlap, and for each fence that is not higher than the
+        one before.
     """
     violations = []
     for hold, next_hold in itertools.pairwise(list_holds(events)):

@@ -1,8 +1,8 @@
 """Tests of failovers that do not close the connections of the clients.
 
 The command FAILOVER makes the replica the master, and the old master a replica. Clients find the
-master by a DNS name. Its part is played by a proxy: after a failover new connections lead to the
-new master, while open connections stay at the demoted one.
+master by a DNS name, in place of which these tests use a proxy. After a failover new connections
+lead to the new master, and open connections stay at the demoted one.
 """
 
 import time

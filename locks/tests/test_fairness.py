@@ -116,7 +116,7 @@ def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:
     """Process A hands over its lease, no process adopts it, and it expires.
 
     A's waiter then gets the lock before B's, which came later. The server must not take A for a
-    paused process, whose waiters it would skip. Two clients of this process play A and B.
+    paused process, whose waiters it would skip. In this test A and B are clients of one process.
     """
     lock_of_a, lock_of_b = (RedisLock(server.make_client(), "places", ttl=1) for _ in range(2))
     first_lease = lock_of_b.acquire(1)
@@ -141,9 +141,9 @@ def test_forced_release_of_a_free_lock_keeps_the_paused_process_marked(
 ) -> None:
     """The lock is handed to a paused process with three waiters, and that lease expires.
 
-    force_release() then finds no holder. It must not delete the mark of the paused process (the
-    field "*" of KEYS[3] in hand_over.lua), because of which the server skips the process's other
-    waiters. So the next try gets the lock.
+    force_release() then finds no holder. The server has marked the paused process (by the field
+    "*" of KEYS[3] in hand_over.lua), and skips its waiters from then on. force_release() must not
+    delete this mark. So the next try gets the lock.
     """
     lock = RedisLock(client, "forced", ttl=0.5)
     worker = start_worker()
@@ -173,7 +173,7 @@ def count_commands(client: redis.Redis) -> int:
 
 @pytest.mark.parametrize("lock_kind", ["threads", "asyncio"])
 def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, lock_kind: str) -> None:
-    """The subscription of 600 waiters is cut. Each waiter polls about once, not once per waiter."""
+    """The subscription of 600 waiters is cut. Each of them polls about once, not 600 times."""
     factory = make_server_factory(lock_kind, own_server.port)
     lock, client = factory.make_lock("crowd", ttl=30), own_server.make_client()
 

@@ -127,7 +127,7 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
         with pytest.raises(LockBackendError):
             lease.hand_over(within=0.4)
         assert lease.remaining() < 0.4
-        client.set("lock:{unanswered}", "another", px=30_000)  # as if the lease had ended
+        client.set("lock:{unanswered}", "another", px=30_000)  # as if another holder had it
         may_read_reply.set()
         assert lease.lost_event.wait(5)
         assert lease.loss in (LossReason.TAKEN, LossReason.EXPIRED)

@@ -35,19 +35,20 @@ def test_public_names_are_the_documented_ones(make_lock: MakeLock) -> None:
 
 
 def test_lock_has_one_holder_and_fences_rise(make_lock: MakeLock) -> None:
+    """Twenty threads use the lock. Each fence is higher than the one before."""
     lock = make_lock()
     block_guard = threading.Lock()  # held in the block, so a second holder would not get it
     fences = []
 
-    def take_turn() -> None:
+    def hold_and_record() -> None:
         with lock.hold(wait=30) as lease:
             assert block_guard.acquire(blocking=False)
             fences.append(lease.fence)
             lease.check()
             block_guard.release()
 
-    for turn_thread in [run_in_thread(take_turn) for _ in range(20)]:
-        turn_thread.result(30)
+    for thread in [run_in_thread(hold_and_record) for _ in range(20)]:
+        thread.result(30)
     assert fences == sorted(set(fences))
 
 
@@ -213,7 +214,7 @@ def test_forked_child_does_not_release_its_parents_lock(server: Server) -> None:
 
 @pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": float("inf")}, {"max_hold": 5}])
 def test_invalid_times_are_refused(make_lock: MakeLock, options: dict[str, Any]) -> None:
-    """A max_hold of 5 s is shorter than the ttl of 10 s."""
+    """A ttl must be positive and finite. max_hold must not be shorter than the ttl, here 10 s."""
     with pytest.raises(ValueError, match="give a name, seconds"):
         make_lock(**options)
 

@@ -125,7 +125,7 @@ def test_forked_child_has_no_lease(client: redis.Redis, monkeypatch: pytest.Monk
 def test_lock_is_held_without_a_renewing_thread(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An atexit function cannot start threads from Python 3.12 on. Its lease is not renewed."""
+    """An atexit function cannot start a thread since Python 3.12. Its lease is not renewed."""
 
     def refuse_to_start(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

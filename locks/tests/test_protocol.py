@@ -68,7 +68,7 @@ def test_different_names_have_different_keys() -> None:
 
 
 def test_times_are_rounded_up_to_milliseconds() -> None:
-    """An infinite time is sent to acquire.lua as -1."""
+    """A time of less than 1 ms is sent to a script as 1 ms, and an infinite time as -1."""
     assert to_milliseconds(0.0004) == 1
     _, _, wait, renewed_for, _ = build_queue_args(b"channel", wait=0.0004, renewed_for=0.0, place=0)
     assert (wait, renewed_for) == (1, 0)
@@ -135,7 +135,7 @@ def test_all_waiters_poll_after_their_subscription_broke() -> None:
     second_mailbox, second_lock_waiters = waiters.join(b"lock", b"second")
     assert first_lock_waiters is not second_lock_waiters
     waiters.make_all_poll()
-    assert [first_mailbox.qsize(), second_mailbox.qsize()] == [1, 1]  # a message to poll
+    assert [first_mailbox.qsize(), second_mailbox.qsize()] == [1, 1]  # each has a message to poll
 
 
 def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
@@ -209,7 +209,7 @@ def make_topology(*endpoints: Endpoint) -> Topology:
 
 
 def make_error(cause: Exception, *, sent: bool = True) -> WireError:
-    """Return the error of a command. `sent`: the server may have executed the command."""
+    """Return the error of a command. `sent` is True if the server may have executed it."""
     return WireError(cause, sent=sent)
 
 

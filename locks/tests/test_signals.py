@@ -33,9 +33,9 @@ class Interrupted(Exception):
 def interrupt(*_):
     raise Interrupted
 
+# This is a function, because Python 3.13 does not catch an exception that a handler raises in the
+# condition of a loop at module level.
 def contend(lock):
-    # In a function, because Python 3.13 does not catch an exception that a handler raises in a
-    # loop's condition at module level.
     # Stop after 0.1 s, because the exception is lost if it is raised in a destructor.
     started = time.monotonic()
     while time.monotonic() < started + 0.1:

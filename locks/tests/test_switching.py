@@ -93,8 +93,9 @@ def test_waiter_soon_notices_the_release_of_an_old_lock(
 ) -> None:
     """redis-py's Lock is held, and a RedisLock waits. The release will not wake the waiter.
 
-    So the waiter must poll, although the holder's key expires in a minute or never. It recognizes
-    the token of a RedisLock, whose release would wake it. The tokens here look similar.
+    So the waiter must poll, although the holder's key expires in a minute or never. It would not
+    poll if the holder were a RedisLock, which it recognizes by the token. The tokens in this test
+    look similar to those of a RedisLock.
     """
     old_lock = client.lock(OLD_NAME, timeout=timeout)
     assert old_lock.acquire(token=token)
@@ -131,7 +132,10 @@ def test_undecodable_owner_can_be_inspected(client: redis.Redis) -> None:
 
 
 def test_keys_derived_from_a_key_are_unique_and_in_its_slot() -> None:
-    """A lock has four keys. They are derived from its name, or from a key that is given."""
+    """A lock derives four keys from its name, or from its argument `key`.
+
+    None of the locks here share a key. The keys derived from `key` have its slot in a cluster.
+    """
     names = ["report", "a{b}c", "x{b}c", "{b}", "b", "{{b}", "a{b", "%7Bb", "b}key", "b:key"]
     all_keys: set[bytes] = set()
     for name in names:
@@ -145,13 +149,16 @@ def test_keys_derived_from_a_key_are_unique_and_in_its_slot() -> None:
     assert all(key.startswith(b"lock:{") for key in all_keys if key.decode() not in names)
     for name in names:
         if "}" in name and "{" not in name:
-            continue  # no other key in a cluster has the slot of such a key
+            continue  # this name cannot be a hash tag, so no other key can have its slot
         slots = {key_slot(key) for key in derive_keys("", name.encode())}
         assert len(slots) == 1, name
 
 
 @pytest.mark.parametrize("name", ["report", "a{b}c", "%7B"])
 def test_key_of_a_named_lock_gives_the_same_four_keys(name: str) -> None:
-    """A lock with this name and a lock with this key need one common queue and one fence."""
+    """Two locks have one key: one derives it from its name, the other gets it as an argument.
+
+    Their other keys must be the same, too, so that the locks share a queue and a fence.
+    """
     keys = derive_keys(name)
     assert derive_keys("renamed", keys[0]) == keys

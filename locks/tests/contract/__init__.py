@@ -1,1 +1,1 @@
-"""The promises of the lock, tested with each kind of lock."""
+"""Tests of what a lock guarantees, which run with each kind of lock."""

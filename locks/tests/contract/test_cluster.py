@@ -243,7 +243,7 @@ def test_probe_of_a_subscription_notices_a_moved_slot(factory: LockFactory) -> N
 def open_proxied_factory(
     lock_kind: str, cluster: ClusterServers, **options: Any
 ) -> Iterator[tuple[LockFactory, list[LoopbackProxy]]]:
-    """Yield a factory, whose locks reach each node through a proxy, and the list of the proxies."""
+    """Yield a factory of locks that reach each node through a proxy, and the proxies."""
     proxies = {node.port: LoopbackProxy(node.port) for node in cluster.nodes}
 
     def remap(endpoint: tuple[str, int]) -> tuple[str, int]:

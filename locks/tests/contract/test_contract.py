@@ -30,7 +30,7 @@ def test_waiters_are_served_in_order_of_arrival(factory: LockFactory) -> None:
 
 
 def test_lock_has_one_holder_and_every_waiter_gets_it(factory: LockFactory) -> None:
-    """Six threads share one lock object. Each adds 1 to a counter ten times, and holds the lock."""
+    """Six threads share one lock object. Each holds it ten times, and adds 1 to a counter."""
     lock = factory.make_lock("counter")
     block_guard = threading.Lock()  # held in the block, so a second holder would not get it
     counter = 0
@@ -165,7 +165,7 @@ def test_block_exit_releases_and_hides_no_exception(factory: LockFactory) -> Non
 def test_fences_rise_across_release_hand_over_and_data_loss(factory: LockFactory) -> None:
     """Each fence is higher than all before, also after the server has lost the last fence.
 
-    (A hand-over is here a release that gives the lock to a waiter, not a call of hand_over().)
+    (Here a hand-over is a release that gives the lock to a waiter, not a call of hand_over().)
     """
     lock = factory.make_lock("fences")
     fences = []
@@ -207,7 +207,7 @@ def test_forgotten_scripts_are_sent_again(factory: LockFactory) -> None:
 
 
 def test_waiters_poll_after_their_subscription_broke(factory: LockFactory) -> None:
-    """With its poll each waiter sends its new channel. A release then wakes it at once again."""
+    """With its poll each waiter sends its new channel, so the next release wakes it at once."""
     lock = factory.make_lock("cut")
     with lock.hold(wait=1) as lease:
         waiters = [start_waiter(lock) for _ in range(3)]

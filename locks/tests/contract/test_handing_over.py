@@ -65,7 +65,7 @@ def test_deleted_lock_is_not_owned_and_cannot_be_extended(factory: LockFactory) 
     lease = factory.make_lock("gone").acquire(5)
     factory.admin_client.delete("lock:{gone}")
     assert not lease.owned()
-    for _ in range(2):  # the first call notices the loss, the second call finds it noticed
+    for _ in range(2):  # the first call notices the loss, and the second call knows it
         with pytest.raises(LockLost):
             lease.extend(30)
         assert lease.loss is LossReason.GONE

@@ -134,7 +134,7 @@ def test_lock_lost_during_the_wait_for_another_is_noticed(factory: LockFactory) 
     with hold_lock(held_lock):
         waiter = run_in_thread(lambda: MultiLock([expiring_lock, held_lock]).acquire(10))
         wait_until_queued(held_lock, 1)
-        with hold_lock(expiring_lock):  # the waiter's lease on this lock has expired
+        with hold_lock(expiring_lock):  # acquired when the waiter's lease on it has expired
             pass
     with pytest.raises(LockLost, match=r"^a: lost while waiting for other locks"):
         waiter.result(5)
