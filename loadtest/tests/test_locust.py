@@ -1,4 +1,8 @@
-"""Plain Locust, started by its own command, against a running shop."""
+"""Locust, started by its own command `locust`, against a running shop.
+
+A rush sends many buyers to one sale at the same moment. The exit code of Locust is the verdict on
+the rush: 0 for `exact`, 3 for `oversold`, 6 for `unknown`.
+"""
 
 import json
 import os
@@ -23,13 +27,13 @@ from loadtest.stack.stack import ROOT, Stack
 from servers.loopback import find_free_port
 from servers.tests.interrupts import stop_ignoring_sigint
 
-#: The origin of Locust's page where a browser reaches it through a forwarder.
+#: The origin of Locust's web UI in a browser that reaches it through a port forwarder.
 FORWARDED_ORIGIN = "https://demo-8089.app.example"
 
 
 @pytest.fixture(scope="module")
 def stack_and_web_ui() -> Iterator[tuple[Stack, str]]:
-    """Start a stack and Locust's web UI, and yield the stack and the URL of the web UI."""
+    """Start the shop, its servers and Locust's web UI. Yield the stack and the URL of that UI."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as log:
         patch.setenv("LOCUST_ALLOWED_HOSTS", "locust-ui, demo.example")
         patch.setenv("CSRF_TRUSTED_ORIGINS", f"{FORWARDED_ORIGIN}, https://*.pages.example")
@@ -61,13 +65,13 @@ def run_module(*arguments: str, **environment: str) -> subprocess.CompletedProce
 
 
 def run_locust(stack: Stack, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the command `locust` with these options for one rush, on the first node."""
+    """Run one rush on the first node with the command `locust` and these options."""
     arguments = ("--headless", "--host", stack.nodes[0].url, *options)
     return run_module("locust", *arguments, SHOP_RESTOCK_TOKEN=stack.token)
 
 
 def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> None:
-    """A rush on two nodes, with Locust's defaults, sells 200 orders for 100 units."""
+    """A rush on two nodes, with the default numbers, sells 200 orders for 100 units."""
     result_file = tmp_path / "result.json"
     options = ("--lock", "none", "--nodes", stack.nodes[1].url, "--result", str(result_file))
     process = run_locust(stack, *options)
@@ -91,10 +95,10 @@ def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> Non
         (("--result", str(ROOT)), 6, ["--result cannot be written", str(ROOT), "UNKNOWN [none]"]),
     ],
 )
-def test_impossible_setting_gives_advice_and_no_verdict(
+def test_impossible_setting_gives_advice(
     stack: Stack, options: Sequence[str], exit_code: int, messages: Sequence[str]
 ) -> None:
-    """An unknown strategy ends Locust with code 2, and other failures with 6: no verdict."""
+    """An unknown strategy ends Locust with code 2, as argparse does. Other failures have code 6."""
     process = run_locust(stack, "-u", "5", *options)
     assert process.returncode == exit_code, process.stderr
     for message in messages:
@@ -102,7 +106,10 @@ def test_impossible_setting_gives_advice_and_no_verdict(
 
 
 def test_shop_of_locust_host_lists_the_locks(stack: Stack) -> None:
-    """Without --host, the choices of --lock are those of the shop at LOCUST_HOST."""
+    """The choices of the option --lock are the strategies of the shop.
+
+    Without the option --host, that is the shop at the environment variable LOCUST_HOST.
+    """
     arguments = ("--headless", "-u", "5", "--lock", "nonsense")
     process = run_module("locust", *arguments, LOCUST_HOST=stack.nodes[0].url)
     assert process.returncode == 2, process.stderr
@@ -112,7 +119,7 @@ def test_shop_of_locust_host_lists_the_locks(stack: Stack) -> None:
 def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
     """Locust's master is interrupted while it waits for its worker.
 
-    Its whole process group gets the signal, as by Ctrl-C in a terminal.
+    The whole process group of the master gets SIGINT, as after Ctrl-C in a terminal.
     """
     arguments = ("--headless", "--master", "--master-bind-port", str(find_free_port()))
     process = subprocess.Popen(
@@ -142,7 +149,10 @@ def test_interrupt_before_the_rush_exits_with_6(stack: Stack) -> None:
 
 
 def test_compose_contrast_reads_its_token_from_a_file(stack: Stack, tmp_path: Path) -> None:
-    """The Compose file starts this command, which rushes the shop under three strategies."""
+    """The command `contrast`, which the Compose file starts, runs a rush under three strategies.
+
+    It reads the restock token, with which sales are opened, from a file.
+    """
     token_file = tmp_path / "token"
     token_file.write_text(f"{stack.token}\n")
     environment = {"LOCUST_HOST": stack.nodes[0].url, "SHOP_RESTOCK_TOKEN_FILE": str(token_file)}
@@ -155,7 +165,7 @@ def test_compose_contrast_reads_its_token_from_a_file(stack: Stack, tmp_path: Pa
 def test_web_ui_offers_every_lock_and_shows_no_token(stack: Stack, web_ui: str) -> None:
     """No page of Locust's web UI has the restock token, with which sales are opened.
 
-    Of the options of a rush, the form offers those that name no file and no host.
+    The form has only options whose value is not a file and not a host.
     """
     for path in ("/", "/logs", "/stats/requests", "/stats/report", "/tasks"):
         with urlopen(web_ui + path, timeout=10) as page:
@@ -168,8 +178,8 @@ def test_web_ui_offers_every_lock_and_shows_no_token(stack: Stack, web_ui: str) 
             assert set(json.loads(options)) == {"deadline", "hold_ms", "lock", "product", "stock"}
 
 
-def test_rush_is_started_with_locusts_own_form(web_ui: str, browser: Browser) -> None:
-    """The verdict on the rush is in the logs that Locust's web UI shows."""
+def test_form_of_the_web_ui_starts_a_rush(web_ui: str, browser: Browser) -> None:
+    """The verdict on the rush appears in the logs that Locust's web UI shows."""
     page = browser.new_page()
     page.goto(web_ui)
     page.get_by_label("Number of users").fill("10")
@@ -218,9 +228,9 @@ def send_request(
     ],
 )
 def test_web_ui_is_opened_under_allowed_names_only(web_ui: str, host: str, status: int) -> None:
-    """A request is refused if its Host is neither this machine nor in LOCUST_ALLOWED_HOSTS.
+    """A request is refused if its header Host is neither this machine nor an allowed name.
 
-    The refusal names that variable.
+    The allowed names are in the variable LOCUST_ALLOWED_HOSTS, which the refusal mentions.
     """
     response_status, page_text = send_request(web_ui, "GET", "/", Host=host)
     assert response_status == status
@@ -246,9 +256,10 @@ def test_web_ui_is_opened_under_allowed_names_only(web_ui: str, host: str, statu
     ],
 )
 def test_form_with_an_option_of_the_command_line_is_refused(web_ui: str, field: str) -> None:
-    """A page of another site must not set these options by sending a form to Locust's web UI.
+    """The web UI refuses forms with options that may only be set on the command line.
 
-    The path /user, which changes Locust's user classes, is refused whatever the form has.
+    Otherwise a page of another site could set them by sending a form. The path /user, which changes
+    Locust's user classes, is always refused.
     """
     for path in ("/swarm", "/stop"):
         form = urlencode({"user_count": "1", field: "x"})
@@ -259,10 +270,10 @@ def test_form_with_an_option_of_the_command_line_is_refused(web_ui: str, field: 
     assert status == 403
 
 
-def test_null_origin_is_refused_and_a_link_opens_the_page(web_ui: str) -> None:
-    """A sandboxed page has the origin `null`, and must not read anything from Locust's web UI.
+def test_null_origin_is_refused_but_a_link_may_open_the_page(web_ui: str) -> None:
+    """A sandboxed page has the origin `null`. It must not read anything from Locust's web UI.
 
-    A link on another site may open the web UI's page, but may not stop a rush.
+    A link on another site may open the page of the web UI, but must not stop a rush.
     """
     host = {"Host": web_ui.removeprefix("http://")}
     link = {**host, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
@@ -293,10 +304,10 @@ def test_null_origin_is_refused_and_a_link_opens_the_page(web_ui: str) -> None:
 def test_form_is_accepted_from_a_trusted_forwarded_page_only(
     web_ui: str, origin: str, fetch_site: str, status: int
 ) -> None:
-    """A port forwarder leaves the browser's Origin as it is, and sets the Host to localhost.
+    """A form is accepted only if its header Origin is in the setting CSRF_TRUSTED_ORIGINS.
 
-    So only an origin in CSRF_TRUSTED_ORIGINS is accepted. The refusal of another origin says which
-    value of that setting would accept it.
+    A port forwarder does not change the browser's Origin, and sets the Host to localhost. So the
+    Origin differs from the Host. The refusal says which value of the setting would accept the form.
     """
     headers = {"Host": "localhost:8089", "Origin": origin}
     if fetch_site:

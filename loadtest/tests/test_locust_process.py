@@ -1,4 +1,8 @@
-"""Locust as a library in one child process: several rushes, with and without workers."""
+"""LocustProcess: Locust in a child process of a command, which runs several rushes.
+
+The target (held_target.py) makes half of its eight buyers wait before their purchase: with buy="0"
+those with even numbers, and with buy="1" those with odd numbers.
+"""
 
 import json
 import os
@@ -18,14 +22,18 @@ from loadtest.stack.stack import ROOT, StackError
 from loadtest.tests.held_target import HeldTarget
 from servers.tests.polling import eventually
 
+#: Fields of a RushPlan.
 RUSH_OPTIONS: dict[str, Any] = {"buyers": 8, "stock": 3, "deadline": 40}
 
 
-def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> None:
-    """The page starts a rush by writing the file `wanted`, and reads the progress in `state`.
+def test_stopped_rush_of_the_page_is_unknown(tmp_path: Path, host: str) -> None:
+    """The shop's page and Locust communicate by files in a folder.
 
-    The first rush is stopped while the target holds the four buyers with odd numbers. The next one
-    is exact. Both are of the same sale, so the second result replaces the first in `state`.
+    The page starts a rush by writing the file `wanted`, stops it by creating the file `stop`, and
+    reads the progress and the results from the file `state`.
+
+    The first rush is stopped while four buyers wait before their purchase. The second rush is
+    exact. This shop numbers no sales, so the second result replaces the first in `state`.
     """
     held_target = HeldTarget(tmp_path, buy="1")
     rush_folder = tmp_path / "folder"
@@ -34,7 +42,7 @@ def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> N
     state_file = rush_folder / "state"
 
     def start_rush() -> None:
-        new_file = tmp_path / "new"
+        new_file = tmp_path / "new"  # renamed when it is complete, so that Locust reads it whole
         new_file.write_text(json.dumps({"target": str(held_target.target), **RUSH_OPTIONS}))
         new_file.rename(wanted_file)
 
@@ -66,8 +74,8 @@ def test_stopped_rush_of_the_page_has_no_verdict(tmp_path: Path, host: str) -> N
     assert b"a target may print" in (tmp_path / "log").read_bytes()
 
 
-def test_death_of_locust_is_an_error_that_names_the_log(tmp_path: Path, host: str) -> None:
-    """Locust is killed while the target holds the four buyers with even numbers."""
+def test_error_on_a_killed_locust_has_the_path_of_its_log(tmp_path: Path, host: str) -> None:
+    """Locust is killed while the four buyers with even numbers wait before their purchase."""
     held_target = HeldTarget(tmp_path, buy="0")
 
     def kill_locust() -> None:
@@ -82,7 +90,7 @@ def test_death_of_locust_is_an_error_that_names_the_log(tmp_path: Path, host: st
 
 
 def test_locust_and_its_workers_end_with_their_parent(tmp_path: Path) -> None:
-    """Another process starts Locust with two workers, and is killed."""
+    """A process that has started Locust with two workers is killed. Then Locust ends, too."""
     program = (
         "import sys, time\n"
         "from loadtest.rush.locust.locust_process import LocustProcess\n"

@@ -1,7 +1,8 @@
 """The shop's page in a browser, as `make serve` shows it.
 
-The tests start a rush by its button, open a lesson as its facilitator does, set the fields by the
-address, and sell by a participant's own file.
+On the page a visitor starts a rush (many buyers at the same moment) under a lock, or leads two
+buyers step by step through their purchases. In a workshop the page also shows a lesson, and offers
+the lock that a participant has written, as the lock `mine`.
 """
 
 import re
@@ -38,7 +39,9 @@ from loadtest.tests.demo_page import (
 
 #: Color schemes, each with the width of a screen in pixels.
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1280), ("dark", 390)]
-#: The file of a participant, which the page offers as the lock `mine`.
+#: More presses of Tab than are needed from any element of the page to the next that a test uses.
+MAX_TABS = 30
+#: The lock of a participant of the workshop, which the page offers as the lock `mine`.
 OWN_STRATEGY_FILE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"
 
 
@@ -52,7 +55,7 @@ def stack() -> Iterator[Stack]:
 
 @contextmanager
 def hold_lock_of_redis(stack: Stack) -> Iterator[None]:
-    """Hold the lock of the strategy `redis` during the block, so that no rush under it can end."""
+    """Hold the lock of the strategy `redis`, so that a rush under it cannot end in this block."""
     key = "lock:{redis:apple}"
     with redis.Redis(port=stack.valkeys[0].port, db=1) as client:
         assert client.set(key, "the token of another holder", nx=True, px=60_000)
@@ -60,7 +63,8 @@ def hold_lock_of_redis(stack: Stack) -> Iterator[None]:
         client.delete(key)
 
 
-def test_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> None:
+def test_page_shows_that_a_rush_without_a_lock_oversells(stack: Stack, page: Page) -> None:
+    """The verdict, the numbers, the list of rushes and the chart show it."""
     start_rush(page, "none")
     wait_for_rush_end(page)
     orders = read_newest_sale(stack)["orders"]
@@ -83,7 +87,10 @@ def test_rush_without_a_lock_is_seen_to_oversell(stack: Stack, page: Page) -> No
 
 
 def test_verdicts_of_two_rushes_are_visible_without_scrolling(stack: Stack, page: Page) -> None:
-    """The test before this one made the first rush, under `none`. This one rushes under `redis`."""
+    """The test before this one has made a rush under `none`. This test makes one under `redis`.
+
+    A visitor sees both verdicts on the screen of a laptop, and on a larger one.
+    """
     start_rush(page, "redis")
     wait_for_rush_end(page)
     expect(page.locator("#verdict")).to_have_text("EXACT under redis")
@@ -102,7 +109,7 @@ def test_verdicts_of_two_rushes_are_visible_without_scrolling(stack: Stack, page
 
 
 def test_button_shows_a_running_rush_after_a_reload(stack: Stack, page: Page) -> None:
-    """The test holds the lock, so that the rush cannot end before the page is loaded again."""
+    """The rush cannot end before the page is loaded again, because the test holds the lock."""
     with hold_lock_of_redis(stack):
         start_rush(page, "redis", stock=20)
         button = page.locator("#start")
@@ -117,7 +124,7 @@ def test_button_shows_a_running_rush_after_a_reload(stack: Stack, page: Page) ->
 
 
 def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: Page) -> None:
-    """Each purchase takes a second, so that the visitor can stop the rush in the middle."""
+    """Each payment takes a second, so that the visitor can stop the rush before all have bought."""
     page.get_by_label("Payment").fill("1000")
     start_rush(page, "redis")
     progress_text = re.compile("^[1-9].* buyers have their answer")
@@ -137,7 +144,7 @@ def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: 
 
 
 def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None:
-    """A phone's screen is too small for both the button and the verdict, so the page scrolls."""
+    """The page scrolls to the verdict, because a phone's screen does not show both."""
     page.set_viewport_size({"width": 390, "height": 844})
     page.locator("#start").scroll_into_view_if_needed()
     expect(page.locator("#verdict")).not_to_be_in_viewport()
@@ -147,7 +154,10 @@ def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None
 
 
 def test_payments_longer_than_the_deadline_are_reported_at_once(page: Page) -> None:
-    """Under a lock 100 payments of 5 s follow one another. The deadline of the buyers is 60 s."""
+    """Under a lock the payments come one after another. 5 s each for 100 units take 500 s.
+
+    The buyers give up after 60 s, so the page warns the visitor before the rush.
+    """
     page.get_by_label("Payment").fill("5000")
     expect(page.locator("#hold-warning")).to_contain_text("the buyers give up after 60 s")
     page.get_by_label("Payment").fill("5")
@@ -155,7 +165,7 @@ def test_payments_longer_than_the_deadline_are_reported_at_once(page: Page) -> N
 
 
 def test_button_shows_that_the_shop_is_unreachable(page: Page, page_log: PageLog) -> None:
-    """The requests for the shop's state fail for a while."""
+    """The page's requests to the shop fail for a while, and then work again."""
     expect(page.locator("#start")).to_have_text("Start the rush")
     page.route("**/state?*", lambda route: route.abort())
     expect(page.locator("#start")).to_have_text("The shop does not answer")
@@ -169,8 +179,8 @@ def test_button_shows_that_the_shop_is_unreachable(page: Page, page_log: PageLog
     ]
 
 
-def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
-    """A rush of 0 buyers is not started: the browser marks the field, which has a minimum."""
+def test_rush_with_a_wrong_number_of_buyers_is_not_started(stack: Stack, page: Page) -> None:
+    """The visitor enters 0 buyers. The browser marks the field, because its minimum is 1."""
     last_sale = read_newest_sale(stack)["sale"]
     start_rush(page, "none", buyers=0)
     field = page.get_by_label("Buyers")
@@ -181,14 +191,14 @@ def test_browser_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> Non
 
 
 def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
-    """The message is that the unit was sold, or that the sale was sold out before."""
+    """The page's message is that the unit was sold, or that the sale is sold out."""
     page_log.provoked_statuses.add(409)  # the status of the answer `sold_out`
     page.get_by_role("button", name="Buy one").click()
     expect(page.locator("#message")).to_contain_text("sold")
 
 
-def test_unknown_verdict_is_shown_with_the_judges_reason(page: Page) -> None:
-    """Without a reason in `why`, the page only says that the verdict is open."""
+def test_unknown_verdict_is_shown_with_its_reason(page: Page) -> None:
+    """`why` is the reason for the verdict. Without it, the page shows only that it is open."""
     sale = {
         "sale": 1,
         "initial_stock": 5,
@@ -208,8 +218,8 @@ def test_unknown_verdict_is_shown_with_the_judges_reason(page: Page) -> None:
     expect(page.locator("#explained")).to_have_text(f"The verdict is open: {sale['why']}")
 
 
-def test_buy_one_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> None:
-    """With an empty field, the button "Buy one" buys nothing, and the field gets the focus."""
+def test_buy_one_with_an_empty_payment_buys_nothing(stack: Stack, page: Page) -> None:
+    """The visitor presses the button "Buy one". The empty field gets the focus."""
     orders = read_newest_sale(stack)["orders"]
     page.get_by_label("Payment").fill("")
     page.get_by_role("button", name="Buy one").click()
@@ -218,10 +228,8 @@ def test_buy_one_refuses_bad_input_at_its_field(stack: Stack, page: Page) -> Non
     assert read_newest_sale(stack)["orders"] == orders
 
 
-def test_buy_one_from_a_closed_sale_names_the_button_that_opens_one(
-    page: Page, page_log: PageLog
-) -> None:
-    """The shop's own error names an HTTP request, which a visitor of the page cannot send."""
+def test_buy_one_without_a_sale_advises_to_start_a_rush(page: Page, page_log: PageLog) -> None:
+    """The shop's error advises to send a request. A visitor can only press the Start button."""
     page_log.provoked_statuses.add(404)
     answer = {"outcome": "closed", "error": "Open a sale for it with POST /restock."}
     page.route("**/buy", lambda route: route.fulfill(status=404, json=answer))
@@ -232,7 +240,8 @@ def test_buy_one_from_a_closed_sale_names_the_button_that_opens_one(
 def test_message_of_a_refused_start_ends_with_the_rush(page: Page, page_log: PageLog) -> None:
     """Another tab has started a rush, but this page still shows the Start button.
 
-    The shop refuses the start with a message. It stays until that rush has ended.
+    The shop refuses to start a second rush. The page shows its message until the first rush has
+    ended.
     """
     page_log.provoked_statuses.add(409)
     rush = {"on": False, "number": 0, "rush": None}
@@ -251,15 +260,17 @@ def test_message_of_a_refused_start_ends_with_the_rush(page: Page, page_log: Pag
 
 
 def test_everything_can_be_done_with_the_keyboard(page: Page) -> None:
+    """A visitor starts a rush, opens the code of the lock, and leads buyer A through a purchase."""
+
     def tab_to(selector: str) -> None:
         """Press Tab until this element has the focus, and assert that it then has an outline."""
-        for _ in range(30):
+        for _ in range(MAX_TABS):
             page.keyboard.press("Tab")
             if page.locator(selector).evaluate("it => it === document.activeElement"):
                 outline = page.locator(selector).evaluate("it => getComputedStyle(it).outlineWidth")
                 assert outline == "3px", f"{selector} does not show that it has the focus"
                 return
-        raise AssertionError(f"{selector} did not get the focus after 30 times Tab")
+        raise AssertionError(f"{selector} did not get the focus after {MAX_TABS} presses of Tab")
 
     tab_to("#lock")
     page.keyboard.type("row")
@@ -322,10 +333,10 @@ def read_form_values(page: Page) -> list[str]:
 def test_projected_lesson_hides_its_answer_and_fills_the_forms(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    """The address of the page names a lesson, and has the values of the fields.
+    """The address of the page has the number of a lesson and the values of the form's fields.
 
-    A field keeps its default if its value in the address is wrong. An address that ends with #steps
-    scrolls the page to the two buyers.
+    If a value in the address is wrong, the field keeps its default. With #steps at the end of the
+    address, the page scrolls to the two buyers.
     """
     address = "/?lesson=5&lock=redis&buyers=40&stock=7&hold_ms=5"
     with open_page(context, stack, page_log, address) as page:
@@ -344,10 +355,10 @@ def test_projected_lesson_hides_its_answer_and_fills_the_forms(
         expect(page.locator("#begin")).to_be_in_viewport()
 
 
-def test_facilitator_types_the_votes_and_then_shows_the_answer(
+def test_facilitator_enters_the_votes_and_then_shows_the_answer(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    """Lesson 4 asks a question with four answers, a to d. The right one is d."""
+    """Lesson 4 has a question with four answers, a to d. The right answer is d."""
     with open_page(context, stack, page_log, "/?lesson=4&lock=redis") as page:
         lesson = page.locator(".lesson")
         expect(lesson.locator("meter")).to_have_count(0)
@@ -388,12 +399,12 @@ def test_admin_works_from_the_login_to_a_list_and_back_out(
         expect(page.get_by_text("Logged out")).to_be_visible()
 
 
-def test_own_file_is_stepped_through_and_rushed(
+def test_lock_of_a_participant_works_in_steps_and_in_a_rush(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    """The lock `mine` is in a participant's file. Buyer B waits for it until A has bought a unit.
+    """The lock `mine` is in a participant's file. Buyer B waits for it until A has bought the unit.
 
-    A's unit was the last, so B finds none left.
+    The round has only one unit, so B buys nothing. Then a rush under this lock is exact.
     """
     with open_page(context, stack, page_log, "/?lock=mine&buyers=10&stock=5") as page:
         begin_round(page, "mine")

@@ -1,7 +1,8 @@
 """The shop's page in a browser: two buyers step by step, its chart, and its accessibility.
 
-Locust does not run. Without it, the page lacks only its Start button. take_step() waits until the
-step is done, and press_step() does not.
+In a round a visitor leads the buyers A and B through the steps of their purchases, by pressing a
+button for each step. take_step() presses it and waits until the step is done; press_step() does not
+wait. Locust does not run, so the page has no Start button.
 """
 
 import json
@@ -30,10 +31,10 @@ from loadtest.tests.demo_page import (
     take_step,
 )
 
-#: JavaScript promise that is settled once the page has drawn the answers that it has received.
+#: JavaScript promise that is resolved when the page has drawn all answers that it has received.
 NEXT_FRAME = "new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
-#: JavaScript that from now on collects each state of A's button in window.buttonStates: whether it
-#: is disabled, and its text.
+#: JavaScript that records each change of A's button in window.buttonStates. An entry is whether the
+#: button is disabled, and its text: "false A: read".
 RECORD_BUTTON_OF_A = """() => { const button = document.querySelector("[data-buyer=A] .step");
     window.buttonStates = [];
     new MutationObserver(() => buttonStates.push(`${button.ariaDisabled} ${button.textContent}`))
@@ -53,7 +54,7 @@ def stack() -> Iterator[Stack]:
 
 
 def test_two_buyers_can_both_buy_the_last_unit(stack: Stack, page: Page) -> None:
-    """Without a lock, buyers A and B take turns step by step, and both read a stock of 1."""
+    """Without a lock, A and B take each step in turn, so both read a stock of 1."""
     begin_round(page, "none")
     for step in STEPS:
         for buyer in "AB":
@@ -68,14 +69,14 @@ def test_two_buyers_can_both_buy_the_last_unit(stack: Stack, page: Page) -> None
 
 
 @pytest.mark.parametrize(
-    ("lock", "waits_for"),
+    ("lock", "reason_for_waiting"),
     [
         ("redis", "until the other buyer releases the lock"),
         ("row-lock", "for the product's row in the database"),
     ],
 )
 def test_second_buyer_is_shown_waiting_for_the_first(
-    stack: Stack, page: Page, lock: str, waits_for: str
+    stack: Stack, page: Page, lock: str, reason_for_waiting: str
 ) -> None:
     """Buyer A reads the stock under the lock, and then B's first step is blocked.
 
@@ -85,7 +86,7 @@ def test_second_buyer_is_shown_waiting_for_the_first(
     take_step(page, "A", "read")
     expect(find_column(page, "A").locator(".left")).to_have_text(re.compile(r"^[1-6][0-9] s left$"))
     press_step(page, "B", "read")
-    expect(find_column(page, "B")).to_contain_text(f"BLOCKED waits {waits_for}")
+    expect(find_column(page, "B")).to_contain_text(f"BLOCKED waits {reason_for_waiting}")
     expect(find_column(page, "B").locator(".left")).to_contain_text("s left")
     for step in STEPS[1:]:
         take_step(page, "A", step)
@@ -97,10 +98,10 @@ def test_second_buyer_is_shown_waiting_for_the_first(
 def test_button_that_moves_while_pressed_is_clicked(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    """While the visitor presses a button of the page, a text above it is loaded and moves it down.
+    """While the visitor holds the mouse button down, a text is loaded and moves the page's button.
 
-    The mouse button is then released over another element, so that the browser reports no click.
-    The page must recognize the click itself: otherwise nothing would happen.
+    The mouse button is released over another element, so the browser reports no click. The page
+    has to recognize the click itself. Otherwise nothing would happen.
     """
     held_requests: list[Route] = []
     with open_page(context, stack, page_log, "about:blank") as page:
@@ -124,9 +125,9 @@ def test_button_that_moves_while_pressed_is_clicked(
 
 
 def test_reply_to_an_earlier_request_is_not_shown_after_a_press(page: Page) -> None:
-    """The page asks for the state of the round again and again. One reply is held back here.
+    """The page requests the state of the round repeatedly. The test delays one of the replies.
 
-    It says that buyer A has not started, and comes after A has taken a step. If the page showed it,
+    In that reply buyer A has not started. It comes after A has taken a step. If the page showed it,
     the step would seem to be undone, and its button could be pressed again.
     """
     begin_round(page, "none")
@@ -144,16 +145,16 @@ def test_reply_to_an_earlier_request_is_not_shown_after_a_press(page: Page) -> N
     state_request.fulfill(response=outdated_reply)
     expect(find_column(page, "A").locator(".passed", has_text="read")).to_be_visible()
     button_states = page.evaluate("window.buttonStates")
-    # A state is whether the button is disabled, and its text: A's next step.
+    # "false": the button is not disabled. Its text is A's next step.
     assert button_states[-1] == "false A: write"
     assert "false A: read" not in button_states
 
 
 def test_no_step_is_taken_in_a_round_about_to_be_replaced(page: Page) -> None:
-    """The buyers' buttons are disabled from the press of "New round" until the new round begins.
+    """After the visitor has pressed "New round", the buyers' buttons are disabled until it begins.
 
-    A step in between would be refused, or be lost with the old round. Here the request for the new
-    round is held back, and the page receives the state of the old round once more.
+    A step of the old round would be refused or be lost. Here the test delays the request for the
+    new round, and the page receives the state of the old round once more.
     """
     begin_round(page, "none")
     held_requests: list[Route] = []
@@ -171,8 +172,8 @@ def test_no_step_is_taken_in_a_round_about_to_be_replaced(page: Page) -> None:
     take_step(page, "A", "read")
 
 
-def test_refused_step_is_shown_as_refused(page: Page, page_log: PageLog) -> None:
-    """The shop answers the first step with 503, and the second one is done."""
+def test_step_that_the_shop_refuses_is_shown_as_not_done(page: Page, page_log: PageLog) -> None:
+    """The shop answers the first press of the button with 503. The second press works."""
     page_log.provoked_statuses.add(503)
     begin_round(page, "none")
     body = json.dumps({"outcome": "unavailable", "error": "Redis does not answer"})
@@ -200,10 +201,10 @@ def test_page_has_no_serious_accessibility_issue(page: Page) -> None:
 
 
 def test_inline_script_or_style_is_blocked(page: Page, page_log: PageLog) -> None:
-    """The page's Content-Security-Policy must block both, and the page's log must show it.
+    """The page's Content-Security-Policy blocks both, and the browser logs this.
 
-    Without this test, the other tests of the page would also pass under a policy that blocks
-    nothing.
+    The other tests check that nothing was blocked. Without this test, they would also pass if the
+    policy blocked nothing at all.
     """
     page.evaluate(
         """() => {
@@ -233,9 +234,9 @@ def test_inline_script_or_style_is_blocked(page: Page, page_log: PageLog) -> Non
 def test_no_text_of_the_chart_is_printed_over_another(
     page: Page, orders: int, stock_left: int, is_rush_on: bool
 ) -> None:
-    """The chart has three labels, for the orders, the stock and the units of the sale.
+    """The chart has labels for the orders, the stock and the units of the sale.
 
-    In each case two of them have nearly the same value, and so belong at about the same height.
+    The height of a label depends on its number. In each case two numbers are nearly equal.
     """
     sale = {
         "sale": 7,

@@ -1,4 +1,4 @@
-"""The shop behind three real Sentinels: the master dies or is replaced, and sales go on."""
+"""The shop finds its Redis through three real Sentinels, which replace the master by a replica."""
 
 import signal
 import time
@@ -20,15 +20,16 @@ from servers.server_errors import NotReady
 from servers.tests.polling import eventually
 
 #: Strategies whose locks are on Redis.
-LOCKS = ("redis", "token", "reentrant")
-#: More units than the customers buy in a test.
+STRATEGIES_WITH_REDIS_LOCK = ("redis", "token", "reentrant")
+#: The units of each sale, more than the customers buy in a test.
 STOCK = 100_000
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[IO[bytes]]:
-    with (tmp_path / "log").open("wb") as log:
-        yield log
+def server_log(tmp_path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for the output of the servers."""
+    with (tmp_path / "log").open("wb") as server_log:
+        yield server_log
 
 
 @dataclass
@@ -45,12 +46,12 @@ class RedisServers:
 
 
 @pytest.fixture
-def servers(tmp_path: Path, log: IO[bytes]) -> Iterator[RedisServers]:
+def servers(tmp_path: Path, server_log: IO[bytes]) -> Iterator[RedisServers]:
     """Start a master, its replica and three Sentinels, and stop them after the test."""
     master = embedded.Valkey(tmp_path / "master")
     embedded.kill_at_exit(master.start())
     replica = embedded.Valkey(tmp_path / "replica", replica_of=("127.0.0.1", master.port))
-    sentinels = Sentinels(tmp_path / "sentinels", master.port, log)
+    sentinels = Sentinels(tmp_path / "sentinels", master.port, server_log)
     try:
         embedded.kill_at_exit(replica.start())
         for pid in sentinels.start():
@@ -65,83 +66,103 @@ def servers(tmp_path: Path, log: IO[bytes]) -> Iterator[RedisServers]:
 
 @pytest.fixture
 def stack(
-    servers: RedisServers, log: IO[bytes], monkeypatch: pytest.MonkeyPatch
+    servers: RedisServers, server_log: IO[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stack]:
-    """Start a node that can find its Redis only through the Sentinels: REDIS_URL is wrong."""
+    """Start a node that can find its Redis only through the Sentinels: REDIS_URL is wrong.
+
+    A lock expires after 2 s, and a request waits for its lock for at most 5 s.
+    """
     monkeypatch.setenv("REDIS_URL", "redis://nowhere.invalid:1/0")
     monkeypatch.setenv("REDIS_SENTINELS", servers.sentinels.addresses)
     monkeypatch.setenv("SHOP_LOCK_TTL", "2")
     monkeypatch.setenv("SHOP_TOKEN_TTL", "2")
     monkeypatch.setenv("SHOP_LOCK_WAIT", "5")
-    with Stack(node_count=1, workers=1, threads=16, log=log) as stack:
+    with Stack(node_count=1, workers=1, threads=16, log=server_log) as stack:
         yield stack
 
 
 @pytest.fixture
-def sales(stack: Stack) -> dict[str, int]:
-    """Open a sale for each strategy, of a product with its name. Return the sales' numbers."""
+def sales_by_strategy(stack: Stack) -> dict[str, int]:
+    """Open a sale for each strategy. Return the number of each sale.
+
+    The product of a sale has the name of the strategy.
+    """
     shop = stack.shop()
-    return {lock: int(shop.restock(product=lock, stock=STOCK)["sale"]) for lock in LOCKS}
+    return {
+        lock: int(shop.restock(product=lock, stock=STOCK)["sale"])
+        for lock in STRATEGIES_WITH_REDIS_LOCK
+    }
 
 
 @pytest.fixture
-def groups(stack: Stack, sales: dict[str, int]) -> Iterator[list[Customers]]:
-    """Start a group of three customers for each strategy, who buy until the end of the test."""
+def customer_groups(stack: Stack, sales_by_strategy: dict[str, int]) -> Iterator[list[Customers]]:
+    """Start three customers for each strategy, who buy repeatedly until the end of the test."""
     port = stack.nodes[0].port
     with ExitStack() as exits:
-        yield [exits.enter_context(Customers(port, 3, product=lock, lock=lock)) for lock in sales]
+        yield [
+            exits.enter_context(Customers(port, 3, product=lock, lock=lock))
+            for lock in sales_by_strategy
+        ]
 
 
-def wait_for_outcome(outcome: str, count: int, groups: list[Customers]) -> None:
-    """Wait until each group has sent `count` more requests that have this outcome."""
-    for group in groups:
+def wait_for_outcome(outcome: str, count: int, customer_groups: list[Customers]) -> None:
+    """Wait until each group of customers got `count` more answers with this outcome."""
+    for group in customer_groups:
         group.wait_for(outcome, count)
 
 
-def stop_and_check_orders(shop: Shop, sales: dict[str, int], groups: list[Customers]) -> None:
-    """Stop the customers, and assert that each purchase has exactly one order, in its own sale."""
-    for group in groups:
+def stop_customers_and_check_orders(
+    shop: Shop, sales_by_strategy: dict[str, int], customer_groups: list[Customers]
+) -> None:
+    """Stop the customers, and assert that each purchase has exactly one order in the right sale."""
+    for group in customer_groups:
         group.stop()
-        group.assert_sale_is_exact(shop, sales[group.lock])
+        group.assert_sale_is_exact(shop, sales_by_strategy[group.lock])
         assert group.outcomes <= {"sold", "unavailable", "busy", "lost"}, group.lock
 
 
 def test_no_unlocked_sale_while_a_master_is_replaced(
-    servers: RedisServers, stack: Stack, sales: dict[str, int], groups: list[Customers]
+    servers: RedisServers,
+    stack: Stack,
+    sales_by_strategy: dict[str, int],
+    customer_groups: list[Customers],
 ) -> None:
-    """The master is killed, and the Sentinels promote its replica. Until then nothing may be sold.
+    """The master is killed. Until the Sentinels promote its replica, nothing may be sold.
 
-    A purchase has no lock if it is sent after the kill and answered before the last moment at which
-    the replica was seen not to be promoted.
+    The test checks again and again whether the replica is promoted. A purchase certainly had no
+    lock if it was sent after the kill and answered before the last check that found no master.
     """
-    wait_for_outcome("sold", 10, groups)
+    wait_for_outcome("sold", 10, customer_groups)
     servers.master.stop(signal.SIGKILL)
     killed_at = time.monotonic()
-    wait_for_outcome("unavailable", 1, groups)
-    last_seen_without_master = time.monotonic()
+    wait_for_outcome("unavailable", 1, customer_groups)
+    last_check_without_master = time.monotonic()
     while not servers.is_replica_promoted():
-        last_seen_without_master = time.monotonic()
-        assert last_seen_without_master < killed_at + 20, "no failover took place"
-    wait_for_outcome("sold", 10, groups)
+        last_check_without_master = time.monotonic()
+        assert last_check_without_master < killed_at + 20, "no failover took place"
+    wait_for_outcome("sold", 10, customer_groups)
     assert servers.sentinels.find_master() == ("127.0.0.1", servers.replica.port)
-    for group in groups:
+    for group in customer_groups:
         unlocked_sales = [
             (sent_at, answered_at)
             for sent_at, answered_at, outcome in group.answers
-            if outcome == "sold" and killed_at < sent_at and answered_at < last_seen_without_master
+            if outcome == "sold" and killed_at < sent_at and answered_at < last_check_without_master
         ]
         assert unlocked_sales == [], group.lock
-    stop_and_check_orders(stack.shop(), sales, groups)
+    stop_customers_and_check_orders(stack.shop(), sales_by_strategy, customer_groups)
 
 
 def test_replaced_master_is_no_longer_used(
-    servers: RedisServers, stack: Stack, sales: dict[str, int], groups: list[Customers]
+    servers: RedisServers,
+    stack: Stack,
+    sales_by_strategy: dict[str, int],
+    customer_groups: list[Customers],
 ) -> None:
-    """The Sentinels are told to make the replica the master, while the old master still runs."""
+    """A Sentinel is told to start a failover to the replica, while the old master still runs."""
     parts = stack.shop().read_readyz()["parts"]
     detail = next(part["detail"] for part in parts if part["name"] == "Redis (locks)")
     assert detail.endswith("master 'shop' of the Sentinels")
-    wait_for_outcome("sold", 10, groups)
+    wait_for_outcome("sold", 10, customer_groups)
     with redis.Redis(port=servers.sentinels.ports[0]) as sentinel:
         sentinel.execute_command("SENTINEL", "FAILOVER", MASTER)
     eventually(servers.is_replica_promoted, what="the replica is promoted", timeout=20)
@@ -149,19 +170,19 @@ def test_replaced_master_is_no_longer_used(
         eventually(
             lambda: old_master.role()[0] == b"slave", what="the master is demoted", timeout=20
         )
-    wait_for_outcome("sold", 10, groups)
-    # During the change two customers may have held a lock at once. Only a fence prevents that both
-    # sell the same unit.
-    groups_with_fence = [group for group in groups if group.lock == "redis"]
-    stop_and_check_orders(stack.shop(), sales, groups_with_fence)
+    wait_for_outcome("sold", 10, customer_groups)
+    # During the failover two customers may have had the same lock at once. Only a lock with a fence
+    # then prevents an oversell.
+    groups_with_fence = [group for group in customer_groups if group.lock == "redis"]
+    stop_customers_and_check_orders(stack.shop(), sales_by_strategy, groups_with_fence)
 
 
-def test_sentinels_without_a_replica_say_what_to_do(
-    tmp_path: Path, log: IO[bytes], monkeypatch: pytest.MonkeyPatch
+def test_error_of_sentinels_without_a_replica_has_advice(
+    tmp_path: Path, server_log: IO[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Sentinels watch a master at port 1, where there is none."""
+    """The Sentinels should watch a master at port 1, but no server runs there."""
     monkeypatch.setattr("servers.sentinels.START_TIMEOUT_SECONDS", 0.5)
-    sentinels = Sentinels(tmp_path, 1, log)
+    sentinels = Sentinels(tmp_path, 1, server_log)
     for pid in sentinels.start():
         embedded.kill_at_exit(pid)
     try:
@@ -171,9 +192,9 @@ def test_sentinels_without_a_replica_say_what_to_do(
         sentinels.stop()
 
 
-def test_stopped_sentinels_name_no_master(tmp_path: Path, log: IO[bytes]) -> None:
-    """The Sentinels are asked for the master after they were stopped."""
-    sentinels = Sentinels(tmp_path, 1, log)
+def test_stopped_sentinels_find_no_master(tmp_path: Path, server_log: IO[bytes]) -> None:
+    """find_master() asks each Sentinel for the address of the master. All of them are stopped."""
+    sentinels = Sentinels(tmp_path, 1, server_log)
     for pid in sentinels.start():
         embedded.kill_at_exit(pid)
     sentinels.stop()

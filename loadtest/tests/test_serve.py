@@ -1,4 +1,7 @@
-"""The command `serve`: the addresses that it prints, its database, and its end."""
+"""The command `serve`, which starts the shop, its page and Locust until Ctrl-C is pressed.
+
+The tests cover the addresses that it prints, its database, and how it ends.
+"""
 
 import json
 import os
@@ -20,7 +23,7 @@ from loadtest.tests.checkout import assert_nothing_is_left, make_user_environmen
 
 
 def read_until_ready(serve_process: subprocess.Popen[str]) -> str:
-    """Return the output of `serve` until it is ready: its last line mentions Ctrl-C."""
+    """Wait until `serve` is ready, and return its output. The last line then mentions Ctrl-C."""
     assert serve_process.stdout is not None
     output = ""
     for line in serve_process.stdout:
@@ -31,7 +34,7 @@ def read_until_ready(serve_process: subprocess.Popen[str]) -> str:
 
 
 def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
-    """The addresses answer, and the printed command for plain Locust makes an exact rush."""
+    """Each printed address answers. The printed command runs Locust, whose rush is exact."""
     serve_process = start_python(clone, "-m", "loadtest", "serve")
     output = read_until_ready(serve_process)
     addresses = dict(
@@ -66,11 +69,11 @@ def test_serve_prints_addresses_and_ends_cleanly_on_ctrl_c(clone: Path) -> None:
     assert_nothing_is_left(clone)
 
 
-def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
-    """The ports that `serve` prefers are taken by the test, or by another program before it."""
+def test_serve_uses_other_ports_if_its_own_are_taken(clone: Path) -> None:
+    """The test listens on the usual ports of `serve`, unless another program does so already."""
     with ExitStack() as listeners:
         for port in (serve.SHOP_PORT, serve.LOCUST_PORT):
-            with suppress(OSError):  # raised if another program has the port
+            with suppress(OSError):  # raised if another program listens on the port
                 listeners.enter_context(socket.create_server(("127.0.0.1", port)))
         serve_process = start_python(clone, "-m", "loadtest", "serve")
         output = read_until_ready(serve_process)
@@ -84,7 +87,7 @@ def test_serve_names_the_ports_that_were_taken(clone: Path) -> None:
 
 
 def test_serve_runs_on_the_chosen_database(clone: Path) -> None:
-    """/readyz of the shop lists the servers and databases that it uses."""
+    """The page /readyz of the shop lists the database that the shop uses."""
     serve_process = start_python(clone, "-m", "loadtest", "serve", "--database", "sqlite")
     output = read_until_ready(serve_process)
     (page,) = re.findall(r"^page +(http://127\.0\.0\.1:\d+)/", output, re.MULTILINE)
@@ -97,7 +100,7 @@ def test_serve_runs_on_the_chosen_database(clone: Path) -> None:
 
 
 def test_serve_ends_if_the_locust_for_its_page_dies(clone: Path) -> None:
-    """Locust, which makes the rushes that visitors start on the page, is killed."""
+    """The test kills Locust, which runs the rushes that visitors start on the page."""
     serve_process = start_python(clone, "-m", "loadtest", "serve")
     read_until_ready(serve_process)
     for child in psutil.Process(serve_process.pid).children():
@@ -110,8 +113,8 @@ def test_serve_ends_if_the_locust_for_its_page_dies(clone: Path) -> None:
 
 
 def test_no_admin_is_created_in_an_external_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If DATABASE_URL is set, make_admin() starts no process and returns no password."""
+    """If DATABASE_URL is set, make_admin() creates no user and returns no password."""
     monkeypatch.setenv("DATABASE_URL", "postgresql://db.example/shop")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a user was made"))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a user was created"))
     unused_stack = cast(Stack, None)
     assert serve.make_admin(unused_stack) == ""

@@ -1,8 +1,12 @@
-"""The rush in several processes of Locust: --processes, --master with --worker, and the web UI.
+"""A rush whose buyers run in several worker processes of Locust.
 
-Unless a test says otherwise, two workers have four buyers each, for three units. Worker 0 has the
-buyers with even numbers, worker 1 those with odd numbers. `prepare="1"` holds worker 1's buyers in
-prepare(), and `buy="1"` before their purchase; with "0", worker 0's buyers (held_target.py).
+Unless a test says otherwise, a master and two workers run eight buyers, who want three units.
+Worker 0 has the buyers with even numbers, and worker 1 has the buyers with odd numbers.
+
+HeldLocust (held_target.py) makes the buyers of one worker wait until the test releases them: with
+prepare="1" those of worker 1 wait at the end of prepare(), and with buy="0" those of worker 0 wait
+just before they send their purchase. A buyer who comes to that line writes the pid of its process
+to a file, such as buy-3.
 """
 
 import json
@@ -17,16 +21,17 @@ import zmq
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.tests.held_target import HeldLocust
 
+#: Locust's exit code after a rush with the verdict `unknown`.
 UNKNOWN_EXIT_CODE = EXIT_CODES["unknown"]
 
 
 def read_buyer_pids(folder: Path) -> set[str]:
-    """Return the pids of the processes whose buyers have reached their purchase."""
+    """Return the pids of the workers whose buyers were ready to send their purchase."""
     return {path.read_text() for path in folder.glob("buy-*")}
 
 
 def test_command_starts_workers_and_ends_with_the_verdict(tmp_path: Path, host: str) -> None:
-    """Locust runs 9 buyers in two workers, for three units. The history has all their requests."""
+    """Nine buyers run in two workers. The history has the request and the answer of each buyer."""
     history = tmp_path / "buyers.jsonl"
     with HeldLocust(tmp_path, host) as locust:
         master = locust.start_rush("--processes", "2", "--history", str(history), buyers=9)
@@ -42,8 +47,8 @@ def test_command_starts_workers_and_ends_with_the_verdict(tmp_path: Path, host: 
     assert len([event for event in events if event["type"] != "invoke"]) == 9
 
 
-def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> None:
-    """The signal comes while the target holds the buyers of worker 1, those with odd numbers."""
+def test_sigterm_stops_all_workers_and_the_rush_is_unknown(tmp_path: Path, host: str) -> None:
+    """The master gets the signal while the buyers of worker 1 wait before their purchase."""
     with HeldLocust(tmp_path, host, buy="1") as locust:
         master = locust.start_rush("--processes", "2")
         locust.wait_for_buyers("buy", 1)
@@ -59,9 +64,9 @@ def test_sigterm_leaves_no_process_and_no_verdict(tmp_path: Path, host: str) -> 
 
 
 def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, host: str) -> None:
-    """A third worker joins during the first rush, and has buyers in the second one.
+    """A third worker joins during the first rush, while the buyers of worker 0 wait.
 
-    Meanwhile the target holds the buyers of worker 0, those with even numbers.
+    The first rush goes on with two workers. The second rush has buyers in all three.
     """
     with HeldLocust(tmp_path, host, buy="0") as locust:
         locust.start_web_ui()
@@ -85,9 +90,9 @@ def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, ho
 
 
 def test_no_buyer_is_released_if_a_worker_dies_before_that(tmp_path: Path, host: str) -> None:
-    """Worker 1 is killed while its buyers, those with odd numbers, are held in prepare().
+    """Worker 1 is killed while its buyers wait in prepare(), before the rush begins.
 
-    So no buyer may begin to buy: none writes a file buy-*.
+    Then the rush fails, and no buyer of worker 0 may buy either.
     """
     with HeldLocust(tmp_path, host, prepare="1") as locust:
         master = locust.start_rush("--master", "--expect-workers", "2")
@@ -100,10 +105,10 @@ def test_no_buyer_is_released_if_a_worker_dies_before_that(tmp_path: Path, host:
     assert list(tmp_path.glob("buy-*")) == []
 
 
-def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str) -> None:
-    """Worker 1 is killed while its buyers, those with odd numbers, are held before they buy.
+def test_rush_is_unknown_if_a_worker_is_killed_before_its_report(tmp_path: Path, host: str) -> None:
+    """Worker 1 is killed while its buyers wait before their purchase.
 
-    The buyers of worker 0 have bought all units.
+    The buyers of worker 0 have bought all three units.
     """
     with HeldLocust(tmp_path, host, buy="1") as locust:
         master = locust.start_rush("--master", "--expect-workers", "2")
@@ -120,10 +125,12 @@ def test_worker_killed_during_a_rush_leaves_no_verdict(tmp_path: Path, host: str
     assert "is gone, and with it the answers to 4 of 8 buyers" in run["why"]
 
 
-def test_worker_killed_after_its_report_leaves_the_verdict(tmp_path: Path, host: str) -> None:
-    """Worker 1 is killed after all of its buyers were answered.
+def test_worker_killed_after_its_report_does_not_change_the_verdict(
+    tmp_path: Path, host: str
+) -> None:
+    """Worker 1 is killed after all of its buyers were answered, and after it has reported this.
 
-    The buyers of worker 0, those with even numbers, are held before they buy until then.
+    Until then the buyers of worker 0 wait before their purchase.
     """
     with HeldLocust(tmp_path, host, buy="0") as locust:
         master = locust.start_rush("--master", "--expect-workers", "2")
@@ -139,10 +146,10 @@ def test_worker_killed_after_its_report_leaves_the_verdict(tmp_path: Path, host:
 
 
 def test_workers_never_get_the_restock_token(tmp_path: Path, host: str) -> None:
-    """Any process that reaches the port of Locust's master may register as a worker.
+    """The master must not send the restock token, with which sales are opened, to its workers.
 
-    Here a spy does so, and reads what the master sends. It must not get the token, which opens
-    sales.
+    Any process that can connect to the port of Locust's master may register as a worker. Here a spy
+    does so, and reads what the master sends.
     """
     secret = "a-token-that-opens-sales"
     with HeldLocust(tmp_path, host) as locust, zmq.Context() as context:
