@@ -343,7 +343,7 @@ def make_summary(*runs: Any, **load_options: Any) -> Any:
     return {
         **sample_reports.make_summary(*runs),
         "rounds": options.rounds,
-        "load": {**asdict(options), "given": "--rounds 3"},
+        "load": {**asdict(options), "given": "--rounds 3"},  # the arguments of the user
         "medians": load_table.compute_medians(runs),
     }
 

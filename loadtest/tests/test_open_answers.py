@@ -85,7 +85,7 @@ def test_time_of_a_deadlock_counts_from_the_last_purchase() -> None:
     it.
     """
 
-    def judge_with_last_sale(answered_ms: float, outcome: str) -> str:
+    def judge_with_last_purchase(answered_ms: float, outcome: str) -> str:
         """Return the verdict if another buyer is answered at this time with this outcome."""
         sale = make_deadlocked_sale(end_ms=3500)
         sale.request(80, "holder")
@@ -93,8 +93,8 @@ def test_time_of_a_deadlock_counts_from_the_last_purchase() -> None:
         return sale.judge().verdict
 
     for outcome in ("sold", "unknown"):
-        assert judge_with_last_sale(110, outcome) == "deadlock"
-        assert judge_with_last_sale(3000, outcome) == "unknown"
+        assert judge_with_last_purchase(110, outcome) == "deadlock"
+        assert judge_with_last_purchase(3000, outcome) == "unknown"
 
 
 def test_shop_that_answers_sold_out_is_not_deadlocked() -> None:

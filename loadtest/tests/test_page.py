@@ -64,7 +64,7 @@ def hold_lock_of_redis(stack: Stack) -> Iterator[None]:
 
 
 def test_page_shows_that_a_rush_without_a_lock_oversells(stack: Stack, page: Page) -> None:
-    """The verdict, the numbers, the list of rushes and the chart show it."""
+    """The verdict, the numbers, the list of rushes and the chart show more orders than units."""
     start_rush(page, "none")
     wait_for_rush_end(page)
     orders = read_newest_sale(stack)["orders"]

@@ -91,9 +91,9 @@ def test_finding_wrong_lock_has_the_recorded_and_the_expected_name(
 
 @pytest.mark.parametrize("lock", ["conditional", "rollback", "counter"])
 def test_sold_out_after_a_read_of_one_unit_is_exact(lock: str) -> None:
-    """A purchase reads that a unit is left, but another one buys it before the UPDATE.
+    """A purchase reads that a unit is left, but another purchase takes the unit first.
 
-    Under these strategies the UPDATE then changes no row, and the buyer is answered `sold_out`.
+    Under these strategies the purchase then takes no unit, and the buyer is answered `sold_out`.
     """
     rush = RecordedRush(lock)
     plants.answer_sold_out_with_units_left(rush)
@@ -203,7 +203,7 @@ def test_end_of_a_commit_may_be_missing_if_the_answer_was_lost() -> None:
 def test_reentrant_lock_has_one_token_in_one_thread() -> None:
     """The token of the strategy `reentrant` is the id of a thread.
 
-    So the buyers whom one thread served have the same token. Buyers of other threads must not.
+    So the buyers whom one thread served have the same token. Buyers of other threads have others.
     """
     rush = RecordedRush("reentrant")
     for kind in ("acquired", "release", "released"):
@@ -221,8 +221,7 @@ def test_order_number_of_an_unfinished_commit_may_be_used_again(
     """PostgreSQL was killed during the COMMIT for buyer 3, and later uses the order number again.
 
     Buyer 3 repeats its request at 200 ms, and its new order has the same number. That is right if
-    the first answer was `unknown`. If the first answer was `sold`, the second order
-    contradicts it.
+    the first answer was `unknown`. If the first answer was `sold`, the second order contradicts it.
     """
     rush = RecordedRush("row-lock", buyers=4)
     number = rush.history.orders[3]["order"]
@@ -261,7 +260,7 @@ def test_number_of_a_lost_order_may_be_used_again() -> None:
 
 
 #: Strategies under which the stock is in many rows, and each purchase changes only one of them.
-STRATEGIES_WITH_MANY_STOCK_ROWS = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
+FOR_STRATEGIES_WITH_MANY_STOCK_ROWS = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 
 def make_overlapping_rush(lock: str) -> RecordedRush:
@@ -281,7 +280,7 @@ def make_overlapping_rush(lock: str) -> RecordedRush:
     return rush
 
 
-@STRATEGIES_WITH_MANY_STOCK_ROWS
+@FOR_STRATEGIES_WITH_MANY_STOCK_ROWS
 def test_overlapping_orders_may_commit_in_any_order(lock: str) -> None:
     """Two purchases change different rows of the stock, so neither erases the other's decrement.
 
@@ -292,7 +291,7 @@ def test_overlapping_orders_may_commit_in_any_order(lock: str) -> None:
     assert (judgement.verdict, judgement.violations) == ("unknown", ("lost_update",))
 
 
-@STRATEGIES_WITH_MANY_STOCK_ROWS
+@FOR_STRATEGIES_WITH_MANY_STOCK_ROWS
 def test_order_numbers_against_the_sequence_in_time_are_found(lock: str) -> None:
     """Order 32 is answered at 24 ms, but the stock for order 31 is read at 45 ms.
 
@@ -301,7 +300,7 @@ def test_order_numbers_against_the_sequence_in_time_are_found(lock: str) -> None
     """
     rush = make_overlapping_rush(lock)
     [read_for_31] = rush.node_events("after_read", 0)
-    read_for_31["t"] = round(45e6)
+    read_for_31["t"] = round(45e6)  # 45 ms, in ns
     judgement = rush.judge()
     descriptions = {finding.rule: finding.description for finding in judgement.findings}
     assert judgement.verdict == "unknown"

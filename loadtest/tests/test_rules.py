@@ -148,7 +148,7 @@ def test_sold_out_is_right_after_the_last_unit_is_reserved() -> None:
 def test_answer_whose_type_contradicts_its_outcome_is_found(event_type: str) -> None:
     """An answer `sold` must have the type `ok`.
 
-    The other rules look at the type only, and would not miss order 99, which does not exist.
+    The other rules look at the type only. So they would not notice that order 99 does not exist.
     """
     sale = sequential_sale()
     sale.request(60, "rival-3")
@@ -198,23 +198,23 @@ def test_order_without_a_higher_fence_is_found() -> None:
     assert sale.judge().verdict == "unknown"
 
 
-def make_sale_with_second_grant(asked_ms: float, fence: int) -> HistoryBuilder:
+def make_sale_with_second_grant(requested_ms: float, fence: int) -> HistoryBuilder:
     """Return a sale in which rival-2 gets the lock with fence 5, and then the victim with `fence`.
 
     rival-2 requests the lock at 101 ms, gets it at 102 ms and releases it at 110 ms.
 
-    asked_ms  the time at which the victim requests the lock, which it gets at 120 ms
+    requested_ms  the time at which the victim requests the lock, which it gets at 120 ms
     """
     sale = sequential_sale()
     sale.acquire(101, 102, "rival-2", fence=5)
     sale.release(110, "rival-2")
-    sale.acquire(asked_ms, 120, "victim", fence=fence)
+    sale.acquire(requested_ms, 120, "victim", fence=fence)
     sale.release(121, "victim")
     return sale
 
 
 @pytest.mark.parametrize(
-    ("asked_ms", "fence", "violations"),
+    ("requested_ms", "fence", "violations"),
     [
         (111, 6, ()),
         (111, 4, ("fence_fell",)),
@@ -223,15 +223,15 @@ def make_sale_with_second_grant(asked_ms: float, fence: int) -> HistoryBuilder:
     ],
 )
 def test_grant_with_a_lower_fence_is_found(
-    asked_ms: float, fence: int, violations: tuple[str, ...]
+    requested_ms: float, fence: int, violations: tuple[str, ...]
 ) -> None:
     """The first grant of the lock, at 102 ms, has fence 5.
 
-    The second grant was requested at `asked_ms`, and has the fence `fence`.
+    The second grant was requested at `requested_ms`, and has the fence `fence`.
 
     The sale stays exact, because the database may have refused the lower fence.
     """
-    judgement = make_sale_with_second_grant(asked_ms, fence).judge()
+    judgement = make_sale_with_second_grant(requested_ms, fence).judge()
     assert (judgement.verdict, judgement.violations) == ("exact", violations)
 
 

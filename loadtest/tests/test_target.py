@@ -376,6 +376,7 @@ class QueuedTarget(StubTarget):
     written_count = 0
 
     def orders(self) -> Orders:
+        """Return the orders that the queue has written, and let it write one more."""
         orders = make_buyer_orders(*range(self.written_count))
         self.written_count = min(STOCK, self.written_count + 1)
         return orders

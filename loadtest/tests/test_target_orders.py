@@ -499,7 +499,10 @@ class CachedStockTarget(StubTarget):
 
 
 def test_rush_waits_until_the_stock_of_the_new_sale_is_shown() -> None:
-    """Otherwise the load test would refuse the target, because its sale has no units."""
+    """At first the shop still returns the stock of the last sale.
+
+    If the load test did not wait, it would refuse the target, because the sale has no units.
+    """
     assert rush_and_judge(CachedStockTarget(), 4 * SOLD + 2 * SOLD_OUT)["verdict"] == "exact"
 
 

@@ -27,7 +27,7 @@ from servers.loopback import find_free_port
 
 #: The beginning of the target's file. A test may continue the body of the class.
 TARGET = "from loadtest.tests.cart_shop import *\nclass MyShop(CartShop):\n    name = 'my_shop'\n"
-#: The type of run_target().
+#: The type of the function that the fixture `run_target` returns.
 RunTarget = Callable[..., tuple[int, str]]
 
 
@@ -35,7 +35,7 @@ RunTarget = Callable[..., tuple[int, str]]
 def run_target(results: Path, tmp_path: Path) -> RunTarget:
     """Return a function that runs the command `target`, by default with one rush for 8 units."""
 
-    def run_target(host: str, methods: str = "", **options: Any) -> tuple[int, str]:
+    def run_command(host: str, methods: str = "", **options: Any) -> tuple[int, str]:
         """Run the command `target`. Return its exit code and its output.
 
         host     the address of the shop
@@ -55,7 +55,7 @@ def run_target(results: Path, tmp_path: Path) -> RunTarget:
         status = run(Console(file=output, width=120), target=file, host=host, **rush_options)
         return status, output.getvalue()
 
-    return run_target
+    return run_command
 
 
 def test_rush_times_only_the_purchase(results: Path, run_target: RunTarget, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_answers_with_orders_of_an_earlier_rush_are_refused(results: Path, tmp_p
 
 
 def test_more_units_than_buyers_cannot_oversell(run_target: RunTarget, host: str) -> None:
-    """The command makes the rush, and warns that its verdict is no test of the shop."""
+    """The command makes the rush, and warns that such a rush cannot show an oversell."""
     status, output = run_target(host, buyers=4, stock=100)
     assert status == 0, output
     assert "4 buyers for 100 units cannot oversell: let more buyers come (--buyers)" in output

@@ -173,7 +173,7 @@ def test_html_in_place_of_json_is_shown_with_a_hint() -> None:
 
 
 def test_purchase_may_have_happened_after_an_unreadable_server_error() -> None:
-    """The answer has the status 502 and HTML. `open`: the purchase may or may not have happened."""
+    """The answer has the status 502, and HTML that read() cannot read."""
     answer = read_answer(ReadStubTarget(), FakeResponse(502, "<h1>Bad gateway</h1>", "text/html"))
     assert (answer.outcome, answer.may_have_sold) == ("error", True)
     assert "Bad gateway" in answer.why
@@ -194,7 +194,7 @@ class UnreadableResponse(FakeResponse):
 def test_answer_that_cannot_be_decoded_is_reported() -> None:
     """With status 200 the test ends with an error of the target.
 
-    With status 500 the purchase may or may not have happened: the answer is `open`.
+    With status 500 the purchase may have happened, and the rush goes on.
     """
     with pytest.raises(TargetError) as refusal:
         read_answer(ReadStubTarget(), UnreadableResponse(200))
@@ -249,7 +249,7 @@ def test_wrong_return_values_of_read_and_buy_are_refused() -> None:
 
 
 def exit_with_message(*_: object) -> None:
-    """Replace a method of a target that ends the program."""
+    """Act as a method of a target that ends the program."""
     raise SystemExit("no settings")
 
 
@@ -350,12 +350,12 @@ def test_missing_client_of_mysql_is_reported_with_advice(monkeypatch: pytest.Mon
 
 
 def refuse_connection() -> None:
-    """Replace a method of a target whose shop does not run."""
+    """Act as a method of a target whose shop does not run."""
     raise URLError(ConnectionRefusedError(111, "Connection refused"))
 
 
 def raise_key_error() -> None:
-    """Replace a method of a target that has an error."""
+    """Act as a method of a target with an error in its code."""
     raise KeyError("order")
 
 

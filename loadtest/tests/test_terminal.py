@@ -146,7 +146,7 @@ def test_reason_is_printed_without_interpreting_markup() -> None:
 def test_wrong_arguments_are_refused_with_a_message(
     arguments: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a command in the arguments, they are those of the command `demo`."""
+    """Arguments that do not begin with a command are those of the command `demo`."""
     with pytest.raises(SystemExit) as refusal:
         parse(arguments.split(), "")
     assert refusal.value.code == 2

@@ -107,7 +107,7 @@ def test_sale_without_an_order_is_exact_only_if_it_had_no_units() -> None:
 
 
 def test_only_exact_exits_with_zero() -> None:
-    """Each verdict has an exit code of its own."""
+    """Each verdict has its own exit code, and only `exact` has 0."""
     assert [verdict for verdict, code in EXIT_CODES.items() if code == 0] == ["exact"]
     assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
 
@@ -180,7 +180,7 @@ def make_exact_run(**fields: Any) -> dict[str, Any]:
 #: The fields of a run with one sale, or with a sale for each product, as in a run of `load`. There
 #: were 100 orders, and 40 units were left. reread_sales() compares these numbers only with later
 #: ones, and not with each other.
-WITH_ONE_SALE_OR_A_SALE_PER_PRODUCT = pytest.mark.parametrize(
+FOR_ONE_SALE_AND_A_SALE_PER_PRODUCT = pytest.mark.parametrize(
     "sale_fields",
     [
         {"sale": 7, "stock_left": 40, "orders": 100},
@@ -189,7 +189,7 @@ WITH_ONE_SALE_OR_A_SALE_PER_PRODUCT = pytest.mark.parametrize(
 )
 
 
-@WITH_ONE_SALE_OR_A_SALE_PER_PRODUCT
+@FOR_ONE_SALE_AND_A_SALE_PER_PRODUCT
 def test_sale_with_fewer_units_at_its_close_is_not_exact(sale_fields: Any) -> None:
     """40 units were left when the sale was judged.
 
@@ -204,7 +204,7 @@ def test_sale_with_fewer_units_at_its_close_is_not_exact(sale_fields: Any) -> No
     assert not run["as_expected"]
 
 
-@WITH_ONE_SALE_OR_A_SALE_PER_PRODUCT
+@FOR_ONE_SALE_AND_A_SALE_PER_PRODUCT
 @pytest.mark.parametrize(("orders", "verdict"), [(80, "unknown"), (101, "oversold")])
 @pytest.mark.parametrize("is_open", [True, False])
 def test_orders_that_change_after_the_verdict_are_found(

@@ -89,7 +89,7 @@ def test_worker_that_joins_midway_takes_part_in_the_next_rush(tmp_path: Path, ho
     assert len(second_pids) == 3
 
 
-def test_no_buyer_is_released_if_a_worker_dies_before_that(tmp_path: Path, host: str) -> None:
+def test_no_buyer_buys_if_a_worker_dies_before_the_rush_begins(tmp_path: Path, host: str) -> None:
     """Worker 1 is killed while its buyers wait in prepare(), before the rush begins.
 
     Then the rush fails, and no buyer of worker 0 may buy either.
