@@ -1,16 +1,18 @@
 """The expected verdict on every strategy, in the rush and under every fault.
 
-Any other verdict is unexpected, whether a sound strategy breaks, or a flawed one survives the fault
-that should break it. The table follows from the algorithms and from measurements.
+A strategy is a way to guard the stock, such as a lock. Any other verdict than the expected one is
+unexpected: a sound strategy that breaks, and also a flawed one that survives the fault that should
+break it. The table follows from the algorithms and from measurements.
 
-x exact   O oversold   U undersold   D deadlock   . not tried: the fault does not concern it
+x exact   O oversold   U undersold   D deadlock   . not tried: the fault cannot affect the strategy
 
-`partition-db` is not tried with `lock-then-read` for another reason: the lock of the cut-off holder
-ends after `max_hold`, and a second buyer gets it. No unit is oversold. But two holders without a
-fence are a finding of the judge, whose verdict would be `unknown`.
+`partition-db` is not tried with `lock-then-read` for another reason. The lock of the holder that is
+cut off from the database ends after `max_hold`, and a second buyer gets the lock. No unit is
+oversold, but the judge would report two holders of a lock without a fence, and its verdict would be
+`unknown`.
 
 A fault with an @ is a variant of the fault before the @. `rush-one-process` is the rush against a
-single process (1 node, 1 worker).
+single process of the shop (1 node, 1 worker).
 """
 
 from collections.abc import Mapping
@@ -82,9 +84,10 @@ counter               x . U . . x . . x x x . x x x x x x x x U x x x x x U x
 reserve               x . x . . x . . O O O . x . x O x x . x x x O . x . U x
 """
 
-#: Fault -> the point at which a fence can show its effect: the lock is held, and the fence is not
-#: claimed yet.
-BEFORE_THE_CLAIM = dict.fromkeys(
+#: Fault -> the point of the purchase at which the victim of the fault stops, for strategies that
+#: claim their fence in the database before they read the stock. At this point the victim has the
+#: lock, but has not claimed the fence, so the claim fails if a rival has got the lock meanwhile.
+BEFORE_FENCE_CLAIM = dict.fromkeys(
     (
         "restart",
         "failover",
@@ -96,15 +99,16 @@ BEFORE_THE_CLAIM = dict.fromkeys(
     ),
     "acquired",
 )
-#: Strategy -> fault -> the point at which the victim stops, if that is not the fault's own point.
+#: Strategy -> fault -> the point of the purchase at which the victim stops, if it differs from the
+#: point at which the fault stops the victims of other strategies.
 VICTIM_POINTS: Mapping[str, Mapping[str, str]] = {
     "setnx-expire": {"crash": "setnx:before_expire"},
     "setnx-expire-repair": {"crash": "setnx:before_expire"},
     "token-get-del": {"late-release": "token-get-del:before_del"},
     "redlock": {"lost-reply": "acquired"},  # the lost reply does not prevent a majority
-    "redis": BEFORE_THE_CLAIM,
-    "one-file": BEFORE_THE_CLAIM,
-    "lock-then-claim": BEFORE_THE_CLAIM,
+    "redis": BEFORE_FENCE_CLAIM,
+    "one-file": BEFORE_FENCE_CLAIM,
+    "lock-then-claim": BEFORE_FENCE_CLAIM,
     "buckets": {"crash": "before_commit", "db-kill": "before_commit"},
     "counter": {"crash": "reserved", "db-kill": "before_commit"},
     "reserve": dict.fromkeys(
@@ -128,13 +132,14 @@ VICTIM_POINTS: Mapping[str, Mapping[str, str]] = {
 
 
 def parse_table(table: str) -> dict[str, dict[str, str]]:
-    """Return the verdicts of the table: strategy -> fault -> verdict.
+    """Return the verdicts in a table like TABLE: strategy -> fault -> verdict.
 
     Raises ValueError if a row has a wrong length or a strategy has two rows, and KeyError for an
     unknown letter.
     """
     lines = table.strip("\n").splitlines()
-    # The lines that begin with a space are the heading: each names the fault of the next column.
+    # The lines that begin with a space are the heading. Each has the fault of one column, from left
+    # to right.
     faults = [line.replace("|", " ").strip() for line in lines if line.startswith(" ")]
     verdicts: dict[str, dict[str, str]] = {}
     for line in lines:
@@ -149,7 +154,7 @@ def parse_table(table: str) -> dict[str, dict[str, str]]:
     return verdicts
 
 
-#: Strategy -> fault -> the verdict that is expected of the judge.
+#: Strategy -> fault -> the expected verdict.
 EXPECTED = parse_table(TABLE)
 
 
@@ -157,8 +162,16 @@ EXPECTED = parse_table(TABLE)
 class Traits:
     """The properties of a strategy that decide how it is judged.
 
-    GET /strategies has the same fields, which shop/sale/strategy.py describes. The load test does
-    not read them there, because a shop that is judged must not choose the rules.
+    GET /strategies of the shop has the same fields. The load test does not read them there, because
+    the shop that is judged must not decide how.
+
+    backend     the server that guards the stock, or `process` or `none`
+    renewed     whether the lock is renewed for as long as its holder lives
+    fenced      whether the database refuses a holder whose fence is old
+    takes_over  whether contenders take over an expired lock, which Redis does not delete
+    reserves    whether Redis reserves a unit for each attempt, instead of a lock
+    deferred    whether orders are written after the answer, by `manage.py settle`
+    needs       a setting without which the strategy is unavailable; empty if it needs none
     """
 
     backend: str = "redis"
@@ -171,11 +184,11 @@ class Traits:
 
 
 _REDIS = Traits()
-_TAKEN_OVER = Traits(takes_over=True)
+_TAKES_OVER = Traits(takes_over=True)
 _RENEWED = Traits(renewed=True)
 _FENCED = Traits(renewed=True, fenced=True)
 _DATABASE = Traits(backend="postgresql")
-#: Strategy -> its traits. A strategy is available if the nodes have the setting that it `needs`.
+#: Strategy -> its traits.
 TRAITS: Mapping[str, Traits] = {
     "none": Traits(backend="none"),
     "autocommit": Traits(backend="none"),
@@ -184,8 +197,8 @@ TRAITS: Mapping[str, Traits] = {
     "setnx-expire": _REDIS,
     "setnx-expire-repair": _REDIS,
     "setnx-expire-lua": _REDIS,
-    "setnx-timestamp": _TAKEN_OVER,
-    "setnx-timestamp-del": _TAKEN_OVER,
+    "setnx-timestamp": _TAKES_OVER,
+    "setnx-timestamp-del": _TAKES_OVER,
     "setpx-del": _REDIS,
     "token-get-del": _REDIS,
     "token": _REDIS,
@@ -212,31 +225,35 @@ TRAITS: Mapping[str, Traits] = {
 }
 
 
-#: Verdicts of the rush on databases where no other transaction can write between a transaction's
-#: read and its commit. `unknown` means that the sale is right, but the record shows that the lock
-#: let two buyers in.
-_NOT_OVERTAKEN = {"none": "exact", "process": "unknown", "redis-in-transaction": "unknown"}
-#: Database -> strategy -> the verdict of the rush, if it differs from that on PostgreSQL.
+#: Strategy -> the verdict of the rush on databases where no other transaction can write between a
+#: transaction's read and its commit. `unknown`: no unit is oversold, but the record shows that two
+#: buyers held the lock at the same time.
+_RUSH_VERDICTS_IF_SERIALIZED = {
+    "none": "exact",
+    "process": "unknown",
+    "redis-in-transaction": "unknown",
+}
+#: Database -> strategy -> the verdict of the rush, if it is another one than on PostgreSQL.
 RUSH_VERDICTS_ON: Mapping[str, Mapping[str, str]] = {
-    "sqlite": _NOT_OVERTAKEN,
-    "sqlite@deferred": _NOT_OVERTAKEN,
+    "sqlite": _RUSH_VERDICTS_IF_SERIALIZED,
+    "sqlite@deferred": _RUSH_VERDICTS_IF_SERIALIZED,
     "mysql@repeatable-read": {"lock-then-read": "oversold"},
     "mariadb@repeatable-read": {"lock-then-read": "oversold"},
-    "mariadb@snapshot": _NOT_OVERTAKEN,
+    "mariadb@snapshot": _RUSH_VERDICTS_IF_SERIALIZED,
 }
-#: Strategy whose buyers take their snapshot before they wait for the lock -> its lowest deadline.
-#: The databases below refuse a write whose snapshot is older than the wait, so that the buyer asks
-#: again.
+#: Strategy whose transaction takes its snapshot before it waits for the lock -> the lowest deadline
+#: on databases that refuse a write if the snapshot is too old. There many buyers have to repeat
+#: their request, so the rush takes longer.
 _DEADLINES_WITH_STALE_SNAPSHOTS = {"lock-then-read": 240.0, "lock-then-claim": 240.0}
 #: Database -> strategy -> the lowest deadline of a rush, in seconds, that gives buyers enough time.
 LOWEST_DEADLINES_ON = {
     "mariadb@snapshot": _DEADLINES_WITH_STALE_SNAPSHOTS,
     "sqlite@deferred": _DEADLINES_WITH_STALE_SNAPSHOTS,
 }
-#: Strategy that works with some databases only -> Django's names of these databases.
+#: Strategy that works only with some databases -> Django's names of these databases.
 SUPPORTED_DATABASES = {"advisory": ("postgresql", "mysql"), "reserve": ("postgresql",)}
 
-#: Faults of the database, which are also made on other databases than PostgreSQL.
+#: The faults that are also injected on other databases than PostgreSQL.
 DATABASE_FAULTS = ("pause", "unknown-commit", "db-kill")
 #: Django's name of a database -> fault -> why the fault cannot happen there.
 IMPOSSIBLE_FAULTS = {
@@ -245,39 +262,41 @@ IMPOSSIBLE_FAULTS = {
         "db-kill": "SQLite has no server that could end a connection",
     },
 }
-#: Verdicts under `pause` on the databases of _NOT_OVERTAKEN. A rival that gets the lock while the
-#: victim is stopped does not oversell there: it waits for the victim's transaction, or the database
-#: refuses the victim's write.
-_PAUSE_NOT_OVERTAKEN = {
+#: Strategy -> the verdict under the fault `pause`, on the databases of
+#: _RUSH_VERDICTS_IF_SERIALIZED. There a rival that gets the lock while the victim is stopped does
+#: not oversell: the rival waits for the victim's transaction, or the database refuses the victim's
+#: write.
+_PAUSE_VERDICTS_IF_SERIALIZED = {
     lock: "exact" for lock, verdicts in EXPECTED.items() if verdicts.get("pause") == "oversold"
 }
-#: Database -> fault -> strategy -> the verdict, if it differs from that on PostgreSQL.
+#: Database -> fault -> strategy -> the verdict, if it is another one than on PostgreSQL.
 FAULT_VERDICTS_ON: Mapping[str, Mapping[str, Mapping[str, str]]] = {
-    "sqlite": {"pause": _PAUSE_NOT_OVERTAKEN},
-    "sqlite@deferred": {"pause": _PAUSE_NOT_OVERTAKEN},
-    # The buyers after the victim take their snapshot before they wait for the lock, so they sell
-    # from the stock that was left before other orders.
+    "sqlite": {"pause": _PAUSE_VERDICTS_IF_SERIALIZED},
+    "sqlite@deferred": {"pause": _PAUSE_VERDICTS_IF_SERIALIZED},
+    # The buyers who wait for the victim's lock have taken their snapshots before, so the stock that
+    # they read does not include the orders that were committed during their wait.
     "mariadb@repeatable-read": {"db-kill": {"lock-then-read": "oversold"}},
-    "mariadb@snapshot": {"pause": _PAUSE_NOT_OVERTAKEN},
+    "mariadb@snapshot": {"pause": _PAUSE_VERDICTS_IF_SERIALIZED},
 }
 
 
 def find_reason_not_to_inject(fault: str, vendor: str) -> str:
-    """Return why a fault is not made on a database; empty if it is made.
+    """Return why a fault is not injected on a database; empty if it is injected.
 
     vendor  Django's name of the database
     """
     if vendor == "postgresql":
         return ""
     if fault not in DATABASE_FAULTS:
-        return "made on PostgreSQL only"
+        return "injected on PostgreSQL only"
     return IMPOSSIBLE_FAULTS.get(vendor, {}).get(fault, "")
 
 
 def get_verdicts_on_database(lock: str, database: str) -> Mapping[str, str]:
-    """Return the expected verdicts on a strategy on a database, by fault.
+    """Return the expected verdicts on a strategy under each fault on a database, by fault.
 
-    The verdict on `rush` is that of PostgreSQL: use get_expected_rush_verdict() for it instead.
+    The entry for `rush` is the verdict on PostgreSQL. get_expected_rush_verdict() returns the
+    verdict of a rush on other databases.
 
     database  a name in loadtest/stack/databases.py, such as `mariadb` or `mariadb@snapshot`
     """
@@ -300,7 +319,7 @@ def get_expected_rush_verdict(lock: str, fault: str, database: str) -> str:
 
 
 def get_lowest_deadline_seconds(lock: str, database: str) -> float:
-    """Return the shortest deadline that a rush may have on a database; 0 if any deadline will do.
+    """Return the shortest deadline of a rush that gives all buyers enough time; 0 if any does.
 
     database  a name in loadtest/stack/databases.py
     """
@@ -315,24 +334,24 @@ def supports_database(lock: str, vendor: str) -> bool:
 def get_expected_verdicts(strategy: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the expected verdicts on a strategy, by fault.
 
-    They are in the strategy's field `verdicts` if the database is not PostgreSQL, or if the
-    strategy is not in EXPECTED, as in the workshop. Otherwise they are in EXPECTED.
+    They are in the strategy's field `verdicts` if the database is not PostgreSQL, or if EXPECTED
+    does not have the strategy, such as an exercise of the workshop. Otherwise they are in EXPECTED.
 
-    strategy  the facts about the strategy (StrategyFacts)
+    strategy  the shop's description of the strategy, with added fields (StrategyFacts)
     """
     verdicts: Mapping[str, str] = strategy.get("verdicts") or EXPECTED[strategy["name"]]
     return verdicts
 
 
-#: Faults that no strategy survives without another setting of the servers. Their variants
-#: (`db-failover@sync`) show the remedy.
+#: Faults that no strategy survives with the usual settings of the servers. Their variants, such as
+#: `db-failover@sync`, have the settings that help.
 FAULTS_BEYOND_LOCKS = frozenset({"db-failover"})
-#: Strategy -> its verdicts under the faults that a strategy can survive.
+#: Strategy -> its verdicts, without those under FAULTS_BEYOND_LOCKS.
 SURVIVABLE_VERDICTS = {
     lock: {verdict for fault, verdict in row.items() if fault not in FAULTS_BEYOND_LOCKS}
     for lock, row in EXPECTED.items()
 }
-#: The strategies that are exact under every survivable fault that concerns them.
+#: The strategies that are exact in the rush and under every fault, except FAULTS_BEYOND_LOCKS.
 UNBROKEN_STRATEGIES = [
     lock for lock, verdicts in SURVIVABLE_VERDICTS.items() if verdicts == {"exact"}
 ]

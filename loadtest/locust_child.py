@@ -2,16 +2,17 @@
 
 The process reads requests as JSON, one per line, and prints the answers:
 
-    {"rush": {...}}            run a rush by this RushPlan; the answer is its run, or its
-                               BuyersReport if the plan's `judge` is false
-    {"reread_orders": true}    read the orders of the last rush again; the answer has the changes
+    {"rush": {...}}            Run a rush with this RushPlan. The answer is the run (its figures and
+                               its verdict), or the BuyersReport if the plan's `judge` is false.
+    {"reread_orders": true}    Read the orders of the last rush again. The answer has the changes.
     {"serve": {...}, "folder": "..."}
-                               run the rushes that the shop's page starts, by this RushPlan and the
-                               page's choices, until the end; demo/rush_folder.py describes the
-                               folder
+                               Run the rushes that the shop's page starts, until the process ends.
+                               Their plan is this RushPlan with the page's choices. The page and
+                               this process share the folder; see demo/rush_folder.py. There is no
+                               answer.
 
-The process ends when its input ends, and therefore with its parent. The users are those of the
-locustfile. The parent itself imports neither the locustfile nor Locust, because importing Locust
+The process ends when its stdin ends, which also happens when its parent ends. The locustfile has
+the users. The parent itself imports neither the locustfile nor Locust, because importing Locust
 patches threading.
 """
 
@@ -39,29 +40,30 @@ from loadtest.locustfile import ShopUser, rushes
 from loadtest.rush.plan import RushPlan
 from servers.loopback import find_free_port
 
-#: Buyers started per second. Above 100 Locust warns that it may not keep the rate. That does not
-#: matter here, because the barrier waits for all buyers.
+#: Buyers started per second. Above 100 Locust warns that it may not keep the rate. This does not
+#: matter here, because no buyer sends its purchase before all buyers have been started.
 SPAWN_RATE = 400
 #: Time between two checks of a rush's progress, and of the page's requests.
 POLL_INTERVAL_SECONDS = 0.2
 #: Time between two checks whether all workers are ready.
 WORKER_POLL_INTERVAL_SECONDS = 0.02
 
-#: Gets the progress of a rush several times a second, and returns whether to stop the rush.
+#: A function that gets the progress of a rush several times a second, and returns whether to stop
+#: the rush.
 ReportProgress = Callable[[dict[str, Any]], bool]
 
 
 class EmbeddedLocust:
-    """Locust in this process: the environment of all rushes, and Locust's runner.
+    """Locust in this process: its environment and its runner, which all rushes use.
 
-    workers  number of processes with buyers; if it is 1, the buyers run in this process
+    workers  the number of processes that run buyers; if it is 1, this process runs them
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         events: Any = locust.events
-        # Without this option Locust would read the token from the environment. Each rush's plan
-        # has the token.
+        # Without this option Locust would read the token from the environment. But each rush has
+        # the token in its plan.
         options = parse_options(args=["--restock-token", ""])
         self.environment = Environment(
             user_classes=[ShopUser], events=events, parsed_options=options
@@ -75,16 +77,16 @@ class EmbeddedLocust:
                 _start_worker(port)
         events.init.fire(environment=self.environment, runner=self.runner, web_ui=None)
         self.rush_ended = Event()
-        # The end of a rush only wakes run_rush(), which then stops Locust's run itself.
+        # At the end of a rush, wake run_rush(), which then stops Locust's run.
         rushes.end_run = self.rush_ended.set
 
     def run_rush(
         self, plan: RushPlan, report_progress: ReportProgress | None = None
     ) -> dict[str, Any]:
-        """Run one rush, and return its run as in `summary.json`.
+        """Run one rush, and return its run: the figures and the verdict, as in `summary.json`.
 
         If the plan's `judge` is False, return the BuyersReport as JSON instead. If the rush has
-        failed, the returned run has an `error`.
+        failed, the run has an `error`.
         """
         self._wait_for_workers()
         self.rush_ended.clear()
@@ -106,9 +108,10 @@ class EmbeddedLocust:
         return rushes.last_run
 
     def serve(self, folder: Path, plan: RushPlan) -> NoReturn:
-        """Run each rush that the shop's page starts, by this plan and the page's choices.
+        """Run each rush that the shop's page starts, until the process ends.
 
         folder  the folder that the page and this process share (demo/rush_folder.py)
+        plan    the plan of each rush, before the page's choices replace some of its fields
         """
         wanted_file = folder / "wanted"
         stop_file = folder / "stop"
@@ -136,7 +139,7 @@ class EmbeddedLocust:
             wanted_file.unlink()
 
     def _wait_for_workers(self) -> None:
-        """Wait until all workers, if there are any, are ready and the last run is over."""
+        """Wait until the last run is over and all workers are ready. Without workers, return."""
         runner = self.runner
         if not isinstance(runner, MasterRunner):
             return
@@ -158,12 +161,12 @@ def _start_worker(port: int) -> None:
 def main(workers: int) -> None:
     """Answer the requests on stdin one after the other, until stdin ends.
 
-    A request to serve has no answer, because serve() runs until the process ends.
+    The request `serve` has no answer, because serve() runs until the process ends.
 
-    workers  number of processes with buyers
+    workers  the number of processes that run buyers
     """
     with os.fdopen(os.dup(1), "w") as output:
-        os.dup2(2, 1)  # the output of a target goes to the log, not between the answers
+        os.dup2(2, 1)  # what a target's code prints goes to the log, not between the answers
         setup_logging("INFO")  # type: ignore[no-untyped-call]
         embedded_locust = EmbeddedLocust(workers)
         requests = gevent.queue.Queue()
@@ -171,7 +174,8 @@ def main(workers: int) -> None:
         def read_requests() -> None:
             for line in FileObject(os.dup(0)):
                 requests.put(json.loads(line))
-            os.killpg(0, signal.SIGKILL)  # this process and its workers, which have nothing to save
+            # The parent has ended. Kill this process and its workers, which have nothing to save.
+            os.killpg(0, signal.SIGKILL)
 
         gevent.spawn(read_requests)
         while True:
@@ -185,7 +189,7 @@ def main(workers: int) -> None:
                     answer = rushes.reread_orders()
                 case _:
                     raise ValueError(
-                        f"a rush, reread_orders or serve is expected, not {request!r:.80}"
+                        f"the request must be rush, reread_orders or serve, not {request!r:.80}"
                     )
             print(json.dumps(answer), file=output, flush=True)
 

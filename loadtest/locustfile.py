@@ -5,8 +5,8 @@
     locust                             # the same from the web UI, http://127.0.0.1:8089
     locust --processes 4 --users 5000 --headless --lock redis    # from four processes
 
-The shop is a running one of this project, at --host; SHOP_RESTOCK_TOKEN must be its token, to open
-a sale. --target my_shop.py describes any other shop (docs/your-shop.md). The run ends by itself.
+This project's shop must run at --host, and SHOP_RESTOCK_TOKEN must be its token, to open a sale.
+--target my_shop.py describes any other shop (docs/your-shop.md). The run ends by itself.
 Exit code by verdict: 0 exact, 3 oversold, 4 undersold, 6 unknown; 2 if the target's file is wrong.
 """
 
@@ -28,8 +28,8 @@ events.init_command_line_parser.add_listener(interrupt.install)
 class ShopUser(FastHttpUser):
     """A buyer: connects, waits at the barrier, buys once, and stays connected until the end.
 
-    It asks again, with the same key, after one of RETRIED_OUTCOMES (loadtest/judge/outcomes.py):
-    busy, lost, full, unavailable, unknown.
+    It repeats its request, with the same key, after one of RETRIED_OUTCOMES
+    (loadtest/judge/outcomes.py): busy, lost, full, unavailable, unknown.
     """
 
     network_timeout = 45.0  # longer than the shop's own wait for a lock

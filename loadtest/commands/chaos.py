@@ -1,11 +1,14 @@
-"""Rushes for the sound strategies and for canaries, with random faults at random times.
+"""The command `chaos`: rushes with random faults at random times, called disturbances.
+
+Each rush has a sale for every sound strategy, and one for every canary. A cell has the figures and
+the verdict of one such sale.
 
 The seed of the run decides which faults happen in each rush, when and for how long. The same seed
 repeats the faults, but not the interleaving of threads and servers. So if a sound strategy breaks,
 the history is written to the results.
 
-Canaries are locks that break under such faults. A run in which a canary does not break is
-inconclusive: it could have missed a flaw of a sound strategy as well.
+Canaries are locks that are known to break under such faults. A run in which a canary does not break
+is inconclusive, because it could have missed a flaw of a sound strategy, too.
 """
 
 import time
@@ -37,22 +40,24 @@ from loadtest.report import tables
 from loadtest.stack.stack import StackError
 from loadtest.stack.strategies import list_complaints
 
-#: Locks that must break in every run.
+#: Locks that break under such faults. If one does not, the run is inconclusive.
 CANARIES = ("token", "token-watchdog", "reentrant", "fence-at-write", "setpx-del")
 MAX_DISTURBANCES_PER_RUSH = 3
-#: Each rush draws its `hold_ms`, the milliseconds between check and decrement, from one of these
-#: lists: from the first one if a disturbance of the rush may take the lock away. There 120 is twice
-#: as likely as 60, and 0 is missing: few faults would hit a critical section of about 1 ms.
+#: The random `hold_ms` of a rush, the milliseconds between check and decrement, is chosen from the
+#: first list if one of its disturbances can take the lock from its holder, otherwise from the
+#: second. The first list has no 0, because few faults would hit a critical section of about 1 ms.
+#: It has 120 twice, so that 120 is twice as likely as 60.
 HOLD_MS_IF_LOCK_IS_TAKEN = [60, 120, 120]
 HOLD_MS_IF_LOCK_IS_KEPT = [60, 0]
-#: After this many tries, a disturbance that was never seen to happen makes the run inconclusive.
+#: If a disturbance was tried at least this often, but was never seen to happen, the run is
+#: inconclusive.
 MIN_TRIES = 3
 #: If a larger share of the rushes fails, the whole run is inconclusive.
 MAX_FAILED_RUSH_SHARE = 0.01
 
 
 def list_cells(rushes: Sequence[ChaosRush]) -> list[Cell]:
-    """Return the cells of all rushes: a cell has the figures and the verdict of one sale."""
+    """Return the cells of all rushes. A cell has the figures and the verdict of one sale."""
     cells: list[Cell] = []
     for rush in rushes:
         cells += rush.cells
@@ -60,8 +65,11 @@ def list_cells(rushes: Sequence[ChaosRush]) -> list[Cell]:
 
 
 def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
-    """Return each canary that broke, and the number of the first rush in which it did."""
-    # In reverse, because a later entry of the dict replaces an earlier one: the first rush stays.
+    """Return each canary that broke, and the number of the first rush in which it broke.
+
+    A lock breaks if a sale under it is oversold or loses updates.
+    """
+    # In reverse order, so that the first rush remains: a later dict entry replaces an earlier one.
     return {
         cell["lock"]: cell["round"]
         for cell in reversed(list_cells(rushes))
@@ -70,40 +78,43 @@ def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
 
 
 def find_violated_cells(rushes: Sequence[ChaosRush]) -> list[Cell]:
-    """Return the sales in which a sound strategy broke.
+    """Return the cells in which a sound strategy broke.
 
-    Inconclusive sales count only if they oversold.
+    A cell whose `missing` is not empty is inconclusive. It counts only if it is oversold.
     """
-    sound_sales = [sale for sale in list_cells(rushes) if sale["lock"] not in CANARIES]
-    unexpected_sales = [sale for sale in sound_sales if not sale["as_expected"]]
-    # `missing` is the reason why a sale is inconclusive.
-    return [sale for sale in unexpected_sales if not sale["missing"] or sale["oversold"]]
+    sound_cells = [cell for cell in list_cells(rushes) if cell["lock"] not in CANARIES]
+    unexpected_cells = [cell for cell in sound_cells if not cell["as_expected"]]
+    return [cell for cell in unexpected_cells if not cell["missing"] or cell["oversold"]]
 
 
 def list_inconclusive_reasons(rushes: Sequence[ChaosRush]) -> list[str]:
     """Return why the run is inconclusive, one sentence for each reason; empty if it is not."""
     failed_rushes = [rush for rush in rushes if rush.failure]
-    tries: Counter[str] = Counter()
+    tries_by_disturbance: Counter[str] = Counter()
     seen_disturbances: set[str] = set()
     for rush in rushes:
         if not rush.failure:
-            tries.update(disturbance.name for disturbance in rush.disturbances)
+            tries_by_disturbance.update(disturbance.name for disturbance in rush.disturbances)
             seen_disturbances.update(rush.evidence)
     unseen_disturbances = [
         name
-        for name, count in tries.items()
+        for name, count in tries_by_disturbance.items()
         if count >= MIN_TRIES and name not in seen_disturbances
     ]
-    # `missing` is the reason why a sale is inconclusive.
-    slow_locks = dict.fromkeys(
-        sale["lock"] for sale in list_cells(rushes) if sale["missing"] == LEASE_RAN_OUT_MESSAGE
+    # `missing` is the reason why a cell is inconclusive.
+    locks_whose_lease_ran_out = dict.fromkeys(
+        cell["lock"] for cell in list_cells(rushes) if cell["missing"] == LEASE_RAN_OUT_MESSAGE
     )
     unbroken_canaries = [name for name in CANARIES if name not in find_broken_canaries(rushes)]
     reasons = []
     if not seen_disturbances:
         reasons.append(NO_DISTURBANCE_SEEN_MESSAGE)
     reasons += [f"{name} was never seen to happen" for name in unseen_disturbances]
-    reasons += [f"{lock}: {LEASE_RAN_OUT_MESSAGE}" for lock in slow_locks if lock not in CANARIES]
+    reasons += [
+        f"{lock}: {LEASE_RAN_OUT_MESSAGE}"
+        for lock in locks_whose_lease_ran_out
+        if lock not in CANARIES
+    ]
     reasons += [f"canary {name} did not break" for name in unbroken_canaries]
     if len(failed_rushes) > len(rushes) * MAX_FAILED_RUSH_SHARE:
         reasons.append(
@@ -115,8 +126,8 @@ def list_inconclusive_reasons(rushes: Sequence[ChaosRush]) -> list[str]:
 def choose_exit_code(rushes: Sequence[ChaosRush]) -> int:
     """Return the exit code of a run with these rushes.
 
-    1: a sound strategy broke. EXIT_CODES["unknown"]: none broke, but the run is inconclusive.
-    0: otherwise.
+    It is 1 if a sound strategy broke. Otherwise it is EXIT_CODES["unknown"] if the run is
+    inconclusive, and else 0.
     """
     if find_violated_cells(rushes):
         return 1
@@ -128,9 +139,9 @@ def choose_exit_code(rushes: Sequence[ChaosRush]) -> int:
 def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> int:
     """Run one rush after the other until the time has passed or a sound strategy breaks.
 
-    Writes summary.json after each rush. Returns what choose_exit_code() returns. Raises StackError
-    if an external server is configured or the shop describes a strategy wrongly, and EmbeddedError
-    if a part does not start.
+    Writes summary.json after each rush. Returns the exit code; see choose_exit_code(). Raises
+    StackError if an external server is configured or the shop describes a strategy wrongly, and
+    EmbeddedError if a server does not start.
 
     seed  the seed of the random choices of the run; None: a random seed
     """
@@ -156,11 +167,11 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
 
 
 def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) -> None:
-    """Print the violations, the broken canaries, what makes the run inconclusive, and totals."""
-    violated_sales = find_violated_cells(rushes)
-    for sale in violated_sales:
-        console.print(f"{sale['lock']}: {sale['verdict']} {sale['violations']}", style="bold red")
-        console.print("\n".join(sale["story"]))
+    """Print the violations, the broken canaries, why the run is inconclusive, and the totals."""
+    violated_cells = find_violated_cells(rushes)
+    for cell in violated_cells:
+        console.print(f"{cell['lock']}: {cell['verdict']} {cell['violations']}", style="bold red")
+        console.print("\n".join(cell["story"]))
     canaries = ", ".join(
         f"{lock} in rush {number}" for lock, number in find_broken_canaries(rushes).items()
     )
@@ -174,7 +185,7 @@ def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) 
         f"{len(rushes)} rushes, {sum(cell['orders'] for cell in list_cells(rushes))} orders, "
         f"{sum(len(rush.disturbances) for rush in rushes)} disturbances, "
         f"{sum(len(rush.evidence) for rush in rushes)} seen to happen; "
-        f"{len(violated_sales)} violations; "
+        f"{len(violated_cells)} violations; "
         f"{len(failed_rushes)} rushes failed; seed {seed}",
         style="bold",
     )
@@ -183,7 +194,7 @@ def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) 
 def _run_rushes(
     testbed: Testbed, minutes: float, seed: int, rushes: list[ChaosRush], out: Output
 ) -> None:
-    """Run the rushes, and add each to `rushes` before it begins, so that the caller can report it.
+    """Run the rushes. Add each one to `rushes` before it begins, so that the caller can report it.
 
     Raises StackError if the shop describes a strategy wrongly.
     """
@@ -203,7 +214,7 @@ def _run_rushes(
         rushes.append(rush)
         try:
             run_chaos_rush(testbed, rush, strategies)
-        except Exception as error:  # one failed rush does not end the run
+        except Exception as error:  # the run goes on after a failed rush
             testbed.log.write(traceback.format_exc().encode())
             rush.failure = f"{type(error).__name__}: {error}"
         summary["rushes"] = [past_rush.as_summary() for past_rush in rushes]
@@ -215,7 +226,10 @@ def _run_rushes(
 
 
 def _draw_rush(number: int, rng: Random, shuffled_disturbances: Iterator[Disturbance]) -> ChaosRush:
-    """Return a rush with different random disturbances, a random hold time and a random seed."""
+    """Return a rush with random disturbances, a random `hold_ms` and a random seed.
+
+    No disturbance occurs twice in the rush.
+    """
     count = rng.randint(1, MAX_DISTURBANCES_PER_RUSH)
     disturbances_by_name = {
         disturbance.name: disturbance for disturbance in islice(shuffled_disturbances, count)
@@ -229,6 +243,6 @@ def _draw_rush(number: int, rng: Random, shuffled_disturbances: Iterator[Disturb
 
 
 def _shuffle_disturbances(rng: Random) -> Iterator[Disturbance]:
-    """Yield all disturbances in a random order, then all in another random order, without end."""
+    """Yield all disturbances in a random order, then all in a new random order, endlessly."""
     while True:
         yield from rng.sample(DISTURBANCES, len(DISTURBANCES))

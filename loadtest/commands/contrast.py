@@ -1,4 +1,4 @@
-"""The rush under three locks on a running shop; with arguments, a plain Locust run on that shop.
+"""The rush under three locks on a running shop; with arguments, Locust with these arguments.
 
     python -m loadtest.commands.contrast                          none, token and redis, in turn
     python -m loadtest.commands.contrast --headless --lock redis  `locust` with these arguments
@@ -23,10 +23,11 @@ from servers.loopback import exempt_loopback_from_proxies
 
 
 def run(console: Console) -> int:
-    """Let buyers rush under each of DEMO_LOCKS, and print a table of the verdicts.
+    """Run the rush under each of DEMO_LOCKS, and print a table of the verdicts.
 
-    Return 0 if every verdict is the expected one, else 1. If the command line has arguments, Locust
-    gets them and replaces this process, so the exit code is Locust's.
+    In a rush, many buyers send their purchases at the same instant. Return 0 if every verdict is
+    the expected one, else 1. If the command line has arguments, Locust is run with them in place of
+    this process, so the exit code is Locust's.
 
     Raises ShopUnreachable, StackError, and OSError if the file with the token cannot be read.
     """

@@ -1,7 +1,10 @@
-"""`faults`: every fault for every strategy that it concerns, compared with the expected verdict.
+"""The command `faults`: every fault, injected under each strategy that it can affect.
 
-Unlike `demo` and `matrix` (rushes.py) it has no Locust: for each strategy there is a product of 10
-units and 20 buyers, on nodes that reach their servers through proxies.
+A cell is one strategy under one fault, with its verdict, which is compared with the expected one.
+
+Unlike `demo` and `matrix` (rushes.py), this command does not use Locust. Each strategy has a
+product of 10 units and 20 buyers of its own. The nodes reach their servers through proxies, which
+can interrupt the connections.
 """
 
 import os
@@ -26,14 +29,14 @@ from loadtest.stack.databases import DATABASES, POSTGRES
 from loadtest.stack.stack import SERVERS, StackError
 from servers import embedded
 
-#: Enough for five buyers of each strategy at the same time: the victim, a rival and the buyers that
-#: let_remaining_buyers_buy() starts.
+#: Enough threads for five buyers of each strategy at the same time: the victim, whom the fault
+#: hits, a rival, who buys meanwhile, and the buyers that let_remaining_buyers_buy() starts.
 THREADS_PER_NODE = 160
-#: After this many faults in a row whose servers did not come back, the remaining ones are not made.
-MAX_BROKEN_IN_A_ROW = 2
-#: Up to this many cells are also printed one per line.
+#: If the servers did not come back after this many faults in a row, no further fault is injected.
+MAX_LOST_IN_A_ROW = 2
+#: If there are at most this many cells, each of them is also printed on a line.
 MAX_CELLS_PRINTED = 16
-#: Variables that name external servers, on which no faults are made.
+#: Environment variables with the addresses of external servers. No faults are injected there.
 EXTERNAL_SERVER_VARIABLES = (
     "DATABASE_URL",
     "REDIS_URL",
@@ -51,18 +54,18 @@ def run(
     server: str = SERVERS[0],
     database: str = POSTGRES,
 ) -> int:
-    """Run the named faults against the named strategies. Return what choose_exit_code() returns.
+    """Inject faults under each strategy. Return the exit code; see choose_exit_code().
 
-    Prints the matrix and writes the results: summary.json after every fault, the other files at the
-    end, even if the run ends early.
+    Prints the verdicts as a table and writes the results: summary.json after every fault, the other
+    files at the end, even if the run ends early.
 
     faults    names of FAULTS; empty: all, or DATABASE_FAULTS on another database than PostgreSQL
     locks     names of strategies; empty: all
     server    the application server of the nodes, one of SERVERS
     database  the database of the shop, one of DATABASES
 
-    Raises StackError if no fault applies or an external server is configured, and EmbeddedError if
-    a server does not start.
+    Raises StackError if none of the faults affects any of the strategies, or if an external server
+    is configured. Raises EmbeddedError if a server does not start.
     """
     default_faults = FAULTS if database == POSTGRES else DATABASE_FAULTS
     fault_names = [name for name in FAULTS if name in (faults or default_faults)]
@@ -81,12 +84,12 @@ def run(
         strategies = testbed.strategies(locks)
         fault_names = [name for name in fault_names if find_affected_strategies(name, strategies)]
         if not fault_names:
-            raise StackError("none of these faults concerns any of these locks: choose others")
+            raise StackError("none of these faults affects any of these locks: choose others")
         cells: list[Cell] = []
         # The summary contains this list itself, to which the cells of each fault are added below.
         summary = out.make_summary(testbed, cells)
         try:
-            for fault_cells in _make_faults(fault_names, strategies, testbed, out):
+            for fault_cells in _inject_faults(fault_names, strategies, testbed, out):
                 cells += fault_cells
                 tables.write_summary(out.path, summary)
         finally:
@@ -110,7 +113,7 @@ def run(
 def _print_cells(console: Console, cells: Sequence[Cell]) -> None:
     """Print the tables, their legend, the unexpected verdicts and the totals.
 
-    If there are few cells (a cell is one strategy under one fault), print each of them, too.
+    A cell is one strategy under one fault. If there are few cells, print each of them, too.
     """
     console.print()
     for table in fault_report.make_tables(cells, console.width):
@@ -128,11 +131,11 @@ def _print_cells(console: Console, cells: Sequence[Cell]) -> None:
 
 
 def choose_exit_code(cells: Sequence[Cell]) -> int:
-    """Return the exit code of a run with these cells.
+    """Return the exit code of a run with these cells, each one strategy under one fault.
 
-    0: every verdict is the expected one. 1: an unexpected verdict disproves what is expected of a
-    strategy, or in CI a server is missing. EXIT_CODES["unknown"]: all unexpected verdicts are
-    inconclusive.
+    It is 0 if every cell is as expected, and EXIT_CODES["unknown"] if all unexpected verdicts are
+    inconclusive. Otherwise it is 1: a verdict disproves what is expected of a strategy, or in CI a
+    server is missing.
     """
     unexpected_cells = [cell for cell in cells if not cell["as_expected"]]
     if not all(is_inconclusive(cell) for cell in unexpected_cells):
@@ -141,11 +144,13 @@ def choose_exit_code(cells: Sequence[Cell]) -> int:
 
 
 def is_inconclusive(cell: Cell) -> bool:
-    """Return whether an unexpected verdict proves nothing against the strategy.
+    """Return whether the unexpected verdict of a cell proves nothing about the strategy.
 
-    This is the case if the verdict is unknown, or if a flawed strategy stayed exact: then the fault
-    missed the flaw, as can happen on a busy machine. A cell with complaints, in its field `wrong`,
-    is never inconclusive.
+    This is the case if the verdict is `unknown`. It is also the case if the strategy is flawed but
+    was exact: then the fault came at the wrong moment, as can happen on a busy machine.
+
+    The field `wrong` of a cell has complaints about the strategy's behaviour. A cell with
+    complaints is never inconclusive.
     """
     if cell["wrong"]:
         return False
@@ -153,41 +158,42 @@ def is_inconclusive(cell: Cell) -> bool:
     return cell["verdict"] == "unknown" or flaw_was_missed
 
 
-def _make_faults(
+def _inject_faults(
     fault_names: Sequence[str],
     strategies: Sequence[StrategyFacts],
     testbed: Testbed,
     out: Output,
 ) -> Iterator[list[Cell]]:
-    """Make one fault after the other, and yield the cells of each: one cell for each strategy.
+    """Inject one fault after the other, and yield its cells: one for each affected strategy.
 
     If the servers do not come back after a fault, the verdict of its cells is `unknown`. After
-    MAX_BROKEN_IN_A_ROW such faults in a row, the other faults are not made, and their cells are
-    `unknown`, too.
+    MAX_LOST_IN_A_ROW such faults in a row, no further fault is injected, and the verdict of the
+    remaining cells is `unknown`, too.
     """
-    broken_in_a_row = 0
+    lost_in_a_row = 0
     for number, name in enumerate(fault_names, 1):
         out.progress(f"{number}/{len(fault_names)}  {name}: {FAULTS[name].title}")
         started_at = time.monotonic()
         try:
-            if broken_in_a_row >= MAX_BROKEN_IN_A_ROW:
+            if lost_in_a_row >= MAX_LOST_IN_A_ROW:
                 raise StackError("the servers did not come back after the faults before this one")
-            cells = _make_fault(name, strategies, testbed)
-            broken_in_a_row = 0
+            cells = _inject_fault(name, strategies, testbed)
+            lost_in_a_row = 0
         except Exception as error:  # run_fault() raises only if the servers did not come back
-            broken_in_a_row += 1
+            lost_in_a_row += 1
             why = f"{type(error).__name__}: {error}"
             cells = make_unknown_cells(name, find_affected_strategies(name, strategies), why)
         yield cells
-        # After the yield, so that the caller has written summary.json before the line is printed.
+        # This runs after the caller has written summary.json.
         out.console.print(fault_report.make_fault_line(name, cells, time.monotonic() - started_at))
 
 
-def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:
-    """Make one fault for all strategies at the same time, and return its cells.
+def _inject_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:
+    """Inject one fault under all strategies, and return its cells.
 
-    SQLite allows one writing transaction at a time, so only the buyer of one strategy can be in a
-    transaction when the fault begins. There the fault is made for one strategy after the other.
+    All strategies are tested at the same time, except on SQLite. SQLite allows only one writing
+    transaction at a time, so the fault would hit the transaction of one strategy only. Therefore it
+    is injected under one strategy after the other there.
     """
     vendor = DATABASES[testbed.database].vendor
     if reason := find_reason_not_to_inject(name, vendor):
@@ -204,11 +210,11 @@ def _make_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed
 
 
 def refuse_external_servers() -> None:
-    """Raise StackError if an environment variable names servers that the run does not start."""
+    """Raise StackError if an environment variable has the address of an external server."""
     embedded.read_env()
     variables = [name for name in EXTERNAL_SERVER_VARIABLES if os.environ.get(name)]
     if variables:
         raise StackError(
-            "faults are made only on servers that the run starts itself: unset "
+            "faults are injected only on servers that the run starts itself: unset "
             f"{' and '.join(variables)}"
         )

@@ -48,37 +48,37 @@ from servers import embedded
 from servers.loopback import find_free_port
 from servers.process import ServerProcess
 
-#: Connections to PostgreSQL that all nodes together may keep. The embedded server allows more
-#: (servers/postgres.py).
+#: The connections to PostgreSQL that all nodes together may keep. This is less than the limit of
+#: the embedded server (servers/postgres.py).
 MAX_POOLED_CONNECTIONS = 300
-#: Bounds on the connections of each worker. The highest is the shop's default of SHOP_DB_POOL.
+#: The bounds of SHOP_DB_POOL, the connections of each worker; MAX_POOL_SIZE is the shop's default.
 MIN_POOL_SIZE = 2
 MAX_POOL_SIZE = 20
 #: Clients that each of Locust's processes starts per second.
 SPAWN_RATE_PER_PROCESS = 200
-#: The longest wait, after the measurement, for the last answers of purchases that are under way.
+#: The longest wait, after the measurement, for the last answers to requests.
 LAST_ANSWERS_TIMEOUT_SECONDS = 60
-#: Time that Locust may take besides the plan's seconds: to start, to connect its workers, to warm
-#: up, to write its measurements and to end.
+#: The time that Locust may take in addition to the measurement: to start, to connect its workers,
+#: to warm up, to write its measurements and to end.
 OVERHEAD_SECONDS = 90.0
 #: The remark on a measurement that Locust itself may have slowed down.
 LOCUST_BUSY_MESSAGE = (
-    "Locust computed for more than 90 % of the time, so its own limit was measured: give it more "
-    "processes with --locust-workers"
+    "Locust used its processor for more than 90 % of the time, so the figures may show Locust's own "
+    "limit: give it more processes with --locust-workers"
 )
 
 
 def run(console: Console, **options: Any) -> int:
-    """Load each strategy once in each round, print the table, and write the results.
+    """Put load on each strategy once in each round, print the table, and write the results.
 
     Returns 0 if every verdict was the expected one and every measurement succeeded, else 1. Raises
-    StackError, whose message says what to do, and EmbeddedError if a part does not start.
+    StackError, whose message says what to do, and EmbeddedError if a server does not start.
 
     options  the fields of LoadOptions
     """
     load_options = LoadOptions(**options)
-    fair_share = MAX_POOLED_CONNECTIONS // (load_options.nodes * load_options.workers)
-    pool_size = min(MAX_POOL_SIZE, max(MIN_POOL_SIZE, fair_share))
+    connections_per_worker = MAX_POOLED_CONNECTIONS // (load_options.nodes * load_options.workers)
+    pool_size = min(MAX_POOL_SIZE, max(MIN_POOL_SIZE, connections_per_worker))
     with (
         Output(console) as out,
         Stack(
@@ -97,8 +97,8 @@ def run(console: Console, **options: Any) -> int:
         strategies_by_name = {strategy["name"]: strategy for strategy in strategies}
         runs: list[Run] = []
         for round_number in range(1, load_options.rounds + 1):
-            # Shuffled in each round, so that no strategy always follows the same one. The seed is
-            # the number of the round, so that every command measures in the same sequence.
+            # The strategies are shuffled in each round, so that no strategy always follows the same
+            # one. The seed is the number of the round, so that every command has the same order.
             rng = random.Random(round_number)
             for lock in rng.sample(list(load_options.locks), len(load_options.locks)):
                 out.progress(f"round {round_number} of {load_options.rounds}: {lock}")
@@ -107,10 +107,10 @@ def run(console: Console, **options: Any) -> int:
         time.sleep(REREAD_AFTER_SECONDS)
         reread_sales(stack.shop(), runs)
 
-        def round_and_position(run: Run) -> tuple[int, int]:
+        def get_round_and_position(run: Run) -> tuple[int, int]:
             return run["round"], load_options.locks.index(run["lock"])
 
-        runs.sort(key=round_and_position)
+        runs.sort(key=get_round_and_position)
         summary: Summary = {
             **out.make_summary(stack, runs),
             "rounds": load_options.rounds,
@@ -129,7 +129,7 @@ def run(console: Console, **options: Any) -> int:
 def _load_strategy(
     stack: Stack, load_options: LoadOptions, strategy: StrategyFacts, out: Output
 ) -> dict[str, Any]:
-    """Put load on one strategy for one round, and return its run without the field `round`."""
+    """Put load on one strategy for one round. Return its run, without the field `round`."""
     if not strategy["available"]:
         return dict(make_unavailable_run(strategy))
     lock = strategy["name"]
@@ -167,9 +167,9 @@ def _load_strategy(
 def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
     """Run Locust with this plan until it ends, and return its measurement.
 
-    Locust and its workers are stopped, even if an exception is raised. Locust's own report is
-    written next to the table. Raises StackError if Locust measured nothing or does not end in time,
-    or if a server ended meanwhile.
+    Locust and its workers are always stopped, even if an exception is raised. Locust's own report
+    is written into the folder of the results. Raises StackError if Locust measured nothing or does
+    not end in time, or if a server ended meanwhile.
     """
     with tempfile.TemporaryDirectory(prefix="oversold-") as folder:
         plan_file = Path(folder) / "plan.json"
@@ -192,7 +192,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
                 f"Locust did not end within {longest_seconds:.0f} s; see {locust.log_name}"
             ) from error
         finally:
-            locust.stop(0)  # kills at once: the measurement is written, or the run failed
+            locust.stop(0)  # kills it at once: it has written its measurement, or it has failed
             with suppress(OSError):  # kills workers whose master has died
                 os.killpg(pid, signal.SIGKILL)
         # loadtest/load/clients.py writes window.json next to the plan when the measurement ends.
@@ -204,7 +204,7 @@ def _run_locust(stack: Stack, plan: LoadPlan, out: Output) -> Measurement:
 def _make_locust_command(plan: LoadPlan, report_file: Path) -> list[str]:
     """Return the command that runs Locust with the users and processes of a plan.
 
-    report_file  the file of Locust's own report
+    report_file  the file for Locust's own report
     """
     port = str(find_free_port())  # Locust's workers connect to their master at this port
     command = [sys.executable, "-m", "locust", "-f", "loadtest/load/clients.py"]
@@ -225,8 +225,8 @@ def _make_locust_command(plan: LoadPlan, report_file: Path) -> list[str]:
 def assess_run(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     """Return the fields `as_expected` and `why` of a run.
 
-    A measurement that failed is never as expected. If the strategy is expected to oversell, lost
-    updates are enough, because it cannot oversell before its stock has run out.
+    A run whose measurement failed is never as expected. A strategy that is expected to oversell
+    cannot do so before its stock has run out. So its run is also as expected if it lost updates.
     """
     has_shown_its_flaw = run["expected"] == "oversold" and run["lost_updates"] > 0
     if measurement.processes < plan.locust_workers:
@@ -251,10 +251,11 @@ def assess_run(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
 
 
 def find_pids(stack: Stack) -> dict[str, list[int]]:
-    """Return the pids of the nodes, of PostgreSQL and of Valkey.
+    """Return the pids of the nodes, of PostgreSQL and of Valkey, by these names.
 
-    A node is its gunicorn master and its order consumer, which writes queued orders to the
-    database. An external server has an empty list, because its processes are unknown.
+    Each node has two pids: that of its gunicorn master, and that of its order consumer, which
+    writes queued orders to the database. The list of an external server is empty, because its
+    processes are unknown.
     """
     pids: dict[str, list[int]] = {"nodes": [], "PostgreSQL": [], "Valkey": []}
     for node in stack.nodes:

@@ -38,7 +38,7 @@ from servers.embedded import EmbeddedError
 from servers.server_errors import advise_on_error
 from servers.signals import end_on, end_on_hangup_and_sigterm
 
-#: The verdicts that --expect may name.
+#: The verdicts that the option --expect accepts.
 EXPECTABLE_VERDICTS = ("exact", "oversold")
 #: The largest number that make_number_parser() accepts.
 MAX_SEED = 10**12 - 1
@@ -55,14 +55,14 @@ COMMANDS: dict[str, Callable[..., int]] = {
 
 
 def main(arguments: Sequence[str], description: str | None = None) -> int:
-    """Run the command that the arguments name. Return its exit code; see run_printing_errors()."""
+    """Run the command in the arguments. Return its exit code; see run_printing_errors()."""
     options = vars(parse(arguments, description))
     run = COMMANDS[options.pop("command")]
     return run_printing_errors(lambda console: run(console, **options))
 
 
 def parse(arguments: Sequence[str], description: str | None) -> argparse.Namespace:
-    """Return the option `command`, and the arguments of that command's function by name.
+    """Return `command`, the name of the command, and the keyword arguments of its function.
 
     The default command is `demo`. A wrong argument ends the process with a message and exit code 2.
     """
@@ -98,7 +98,7 @@ def _add_matrix_command(subparsers: Any) -> None:
 
 
 def _add_faults_command(subparsers: Any) -> None:
-    summary = "every fault made for real, each strategy compared with its expected verdict"
+    summary = "every fault, injected on real servers; each verdict compared with the expected one"
     parser = _create_parser(subparsers, "faults", summary)
     _add_lock_option(parser)
     parser.add_argument(
@@ -113,7 +113,7 @@ def _add_faults_command(subparsers: Any) -> None:
     _add_server_option(parser)
     parser.add_argument(
         "--database",
-        # Faults are made only on servers that the run starts itself.
+        # Faults are injected only on servers that the run starts itself.
         choices=[name for name, database in DATABASES.items() if not database.needs_url],
         default=POSTGRES,
         help="the database of the shop; default: %(default)s",
@@ -368,9 +368,10 @@ def _add_database_option(parser: argparse.ArgumentParser) -> None:
 def make_names_parser(kind: str, choices: Collection[str]) -> Parser:
     """Return a parser of comma-separated names.
 
-    It raises ArgumentTypeError if there is no name or an unknown one.
+    The parser raises ArgumentTypeError if a text has no name or an unknown one.
 
-    kind  the word for such a name in the message: `lock` or `fault`
+    kind     the word for such a name in the error message: `lock` or `fault`
+    choices  the known names
     """
 
     def parse_names(text: str) -> list[str]:
@@ -401,11 +402,14 @@ def parse_strategy_file(text: str) -> str:
 
 
 def run_printing_errors(run: Callable[[Console], int]) -> int:
-    """Call `run` with a console, print an error of a server or a file, and return the exit code.
+    """Call `run` with a console, and return the exit code. Print expected errors.
 
-    The exit code is that of `run`, 2 after an error, or 130 after Ctrl-C; see docs/verdicts.md. All
-    started processes are stopped before an error is printed. Any other exception is raised. From
-    this call on, SIGINT, SIGTERM and SIGHUP end this process by an exception.
+    Expected errors are those of servers, of third-party shops and of files. Before they are
+    printed, all started processes are stopped. Any other exception is raised.
+
+    The exit code is that of `run`, 2 after an expected error, or 130 after Ctrl-C; see
+    docs/verdicts.md. From this call on, SIGINT, SIGTERM and SIGHUP raise an exception that ends
+    this process.
     """
     end_on(signal.SIGINT)
     end_on_hangup_and_sigterm()
@@ -418,7 +422,7 @@ def run_printing_errors(run: Callable[[Console], int]) -> int:
         message = advise_on_error(error)
     except (RedisError, psycopg.Error) as error:
         message = (
-            f"a server failed in the run: {type(error).__name__}: {error}; see its log in var/"
+            f"a server failed during the run: {type(error).__name__}: {error}; see its log in var/"
         )
     except KeyboardInterrupt:
         embedded.detach()

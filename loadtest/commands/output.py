@@ -1,4 +1,4 @@
-"""The output of a command: the progress that it shows, and its results in results/<time>/."""
+"""The output of a command: its progress in the terminal, and its results in results/<time>/."""
 
 import io
 import os
@@ -42,14 +42,17 @@ def set_up_console() -> Console:
 
 
 class Progress(Status):
-    """A line with the present step; without a terminal, a printed line for each step."""
+    """Shows the present step of a command, as one line that is updated.
+
+    If stdout is not a terminal, each step is printed on a new line instead.
+    """
 
     def __init__(self, console: Console) -> None:
         super().__init__("starting", console=console)
 
     def __call__(self, step: str) -> None:
-        """Show the step that begins."""
-        step = escape(step)  # the name of a target in it may look like Rich's markup
+        """Show that this step of the command begins."""
+        step = escape(step)  # it may have the name of a target, which may look like Rich's markup
         if not self.console.is_terminal:
             self.console.print(f"[dim]{step}[/]")
         self.update(step)
@@ -59,13 +62,12 @@ class Progress(Status):
 class Output:
     """The output of a command: its progress, and its results in results/<time>/.
 
-    results/latest links to the newest results that are complete.
-
-    A context manager. If the block is left before finish(), the folder of the results is removed.
-    The log is kept if an error ended the block, and removed if the command was stopped.
+    Use it as a context manager. finish() completes the results, and links results/latest to them.
+    If the block ends before finish(), the folder of the results is removed. The log stays if an
+    error ended the block, and is removed if the command was stopped.
 
     path  the folder of the results
-    log   the log, outside `path` until finish()
+    log   the open log file, which finish() moves into the folder
     """
 
     def __init__(self, console: Console) -> None:
@@ -90,7 +92,7 @@ class Output:
         try:
             # A signal raises KeyboardInterrupt or SystemExit. Neither is a subclass of Exception.
             was_stopped = error_type is not None and not issubclass(error_type, Exception)
-            # After an error the log is kept, because it may say more than the error's message.
+            # After an error the log stays, because it may explain more than the error's message.
             if was_stopped:
                 Path(self.log.name).unlink(missing_ok=True)
             self.log.close()
@@ -100,7 +102,7 @@ class Output:
             self.progress.stop()
 
     def finish(self) -> None:
-        """Complete the results: add the log to them, and point results/latest at them."""
+        """Complete the results: move the log into their folder, and link results/latest to it."""
         shutil.move(self.log.name, self.path / "run.log")
         self._is_complete = True
         new_link = RESULTS / f".latest-{os.getpid()}"
@@ -114,8 +116,8 @@ class Output:
     def make_summary(self, stack: Stack | None, runs: Sequence[Run]) -> Summary:
         """Return the summary of these runs, as in `summary.json`. Raises ShopUnreachable.
 
-        stack  the nodes and servers of all runs; None for a third-party shop (the command
-               `target`), whose nodes and servers are unknown
+        stack  the nodes and servers of all runs. It is None for the command `target`, because the
+               nodes and servers of a third-party shop are unknown
         """
         servers: Sequence[Mapping[str, Any]] = ()
         if stack is not None:
@@ -183,7 +185,7 @@ class Output:
         Returns the exit code: 0 if every verdict was the expected one, else 1.
 
         sheet    the table, with a row for each run
-        reasons  a sentence on each unexpected verdict, and other remarks on the runs
+        reasons  sentences that explain unexpected verdicts, and other remarks on the runs
         """
         self.console.print(sheet.table())
         tables.print_without_markup(self.console, reasons)

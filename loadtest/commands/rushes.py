@@ -1,7 +1,7 @@
 """The commands `demo` and `matrix`: the rush under three locks, or under every strategy.
 
-In a rush, many buyers ask for few units at the same moment. A run is one rush under one strategy,
-with its figures and its verdict.
+In a rush, many buyers try to buy few units at the same moment. A strategy is a way to guard the
+stock against them. A run is one rush under one strategy, with its figures and its verdict.
 """
 
 import os
@@ -36,19 +36,19 @@ from servers.waiting import wait_for
 DEMO_LOCKS = ("none", "token", "redis")
 #: The demo on SQLite: no transaction, a transaction without a lock, and RedisLock.
 DEMO_LOCKS_ON_SQLITE = ("autocommit", "none", "redis")
-#: How long to wait until a key on the lock server counts as leaked: the command that deletes it may
-#: not have arrived yet.
+#: A key on the lock server counts as leaked if it still exists after this time. Before that, the
+#: command that deletes it may not have arrived.
 LEAKED_KEY_TIMEOUT_SECONDS = 1.0
-#: Seconds after the last rush at which the orders are read again. Later changes are not noticed.
+#: The orders are read again this long after the last rush. Later changes are not noticed.
 REREAD_AFTER_SECONDS = 1.0
-#: The violation that the orders of a sale changed after it was judged.
+#: The name of a violation: the orders of a sale changed after it was judged.
 CHANGED_LATER = "changed_later"
-#: The violation that the stock of a sale changed when it was closed, after it was judged.
+#: The name of a violation: the stock of a judged sale changed when the sale was closed.
 LOST_AT_CLOSE = "lost_at_close"
 #: The legend of the demo's table, and what to do next.
 DEMO_LEGEND = """
 oversold: orders beyond the stock; lost updates: decrements that another write erased
-p50 ms: half of the buyers had their last answer sooner
+p50 ms: half of the buyers had their last answer within this time
 report.html has the charts, for a browser; make serve has a page with a Start button
 """
 #: The reason why the verdicts on SQLite differ from those on a database server.
@@ -58,7 +58,7 @@ oversells on PostgreSQL and MySQL. Without a transaction (autocommit) it oversel
 """
 MATRIX_LEGEND = """
 lost updates: decrements that another write erased
-p50 ms, p95 ms: half of the buyers had their last answer sooner, and 95 of 100
+p50 ms, p95 ms: half of the buyers, and 95 of 100, had their last answer within this time
 time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR UPDATE)"""
 
 
@@ -66,13 +66,16 @@ time / row-lock: seconds of the rush, divided by those of row-lock (SELECT FOR U
 class RushOptions:
     """The options of `demo`, `matrix` and `serve`.
 
-    locks              the strategies; empty: all
+    locks              the names of the strategies; empty: all
     hold_ms            milliseconds between check and decrement
-    deadline           seconds after which buyers give up; make_plan() gives slow databases more
-    own_strategy_file  the user's file, which `serve` adds as the strategy `mine`
-    workers            processes of each node
-    server, database   as in Stack
-    locust_workers     the number of processes of the buyers
+    nodes              the number of application servers
+    workers            the number of processes of each node
+    deadline           seconds after which buyers give up; make_plan() raises it if a strategy needs
+                       more time on the database
+    own_strategy_file  the file of the user's own strategy, which `serve` adds as `mine`
+    server             the HTTP server of the nodes, one of SERVERS
+    database           the database of the shop, one of DATABASES
+    locust_workers     the number of Locust's processes, which run the buyers
     """
 
     locks: Sequence[str] = DEMO_LOCKS
@@ -89,9 +92,10 @@ class RushOptions:
 
     @property
     def threads(self) -> int:
-        """Threads of each worker: one per buyer of its node, and some for the page and reports.
+        """The threads of each worker: one per buyer of its node, and SPARE_THREADS.
 
-        One worker may get all connections of its node, so it needs a thread for each of them.
+        One worker may get all connections of its node, so it needs a thread for each of them. The
+        spare threads are for requests that are not purchases.
         """
         return ceil(self.buyers / self.nodes) + SPARE_THREADS
 
@@ -114,10 +118,10 @@ class RushOptions:
 def demo(console: Console, **options: Any) -> int:
     """Run the rush under each lock, print the table, and write the results.
 
-    On SQLite, DEMO_LOCKS_ON_SQLITE replace the default locks.
+    On SQLite, the default locks are DEMO_LOCKS_ON_SQLITE.
 
     Returns 0 if every verdict was the expected one, else 1. Raises StackError, whose message says
-    what to do, and EmbeddedError if a part does not start.
+    what to do, and EmbeddedError if a server does not start.
 
     options  the fields of RushOptions
     """
@@ -152,15 +156,18 @@ def choose_database_of_options(rush_options: RushOptions) -> RushOptions:
 
 
 def make_results_filename(command: str, database: str) -> str:
-    """Return the file of a command's table: demo.md, or demo-sqlite.md with --database sqlite."""
+    """Return the name of the file for a command's table.
+
+    It is demo.md on PostgreSQL, and demo-sqlite.md with --database sqlite.
+    """
     return f"{command}.md" if database == POSTGRES else f"{command}-{database}.md"
 
 
 def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
     """Run the rush under every strategy, print the table, and write the results; see demo().
 
-    If EXPECTED has another verdict on a strategy in a single process, it is rushed twice: on
-    several processes and on one.
+    A strategy for which EXPECTED has a verdict on a single process gets two rushes: one against
+    several processes of the shop, and one against a single process.
     """
     rush_options = choose_database_of_options(RushOptions(locks=locks, **options))
     with Output(console) as out:
@@ -172,8 +179,10 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
         )
         locks_in_one_process = [lock for lock in rushed_locks if ONE_PROCESS in EXPECTED[lock]]
         if locks_in_one_process:
-            one_process = replace(rush_options, locks=locks_in_one_process, nodes=1, workers=1)
-            one_process_summary, one_process_events = rush_each_strategy(one_process, out)
+            one_process_options = replace(
+                rush_options, locks=locks_in_one_process, nodes=1, workers=1
+            )
+            one_process_summary, one_process_events = rush_each_strategy(one_process_options, out)
             summary["runs"] = [*summary["runs"], *one_process_summary["runs"]]
             events += one_process_events
         table = tables.markdown(summary, tables.MATRIX_COLUMNS)
@@ -198,8 +207,9 @@ def run_stack_and_locust(
 ) -> Iterator[tuple[Stack, LocustProcess]]:
     """Run the servers and nodes of a rush, and Locust for its buyers, during a `with` block.
 
-    Yields the stack of servers and nodes, and the Locust process. Raises EmbeddedError if a part
-    does not start, and StackError if a process may not open as many files as a rush needs.
+    Yields the Stack (the servers and nodes of the shop) and the Locust process. Raises
+    EmbeddedError if one of them does not start, and StackError if a process may not open as many
+    files as a rush needs.
 
     stack_options  further options of Stack
     """
@@ -214,8 +224,8 @@ def run_stack_and_locust(
         process=f"a node with {rush_options.threads} buyers",
         advice="use more nodes (--nodes)",
     )
-    with ExitStack() as parts:
-        locust = parts.enter_context(LocustProcess(log, workers=processes))
+    with ExitStack() as exit_stack:
+        locust = exit_stack.enter_context(LocustProcess(log, workers=processes))
         stack = Stack(
             node_count=rush_options.nodes,
             workers=rush_options.workers,
@@ -227,20 +237,21 @@ def run_stack_and_locust(
             **stack_options,
         )
         stack.watched_servers.append(locust)
-        parts.enter_context(stack)
-        # Exit Locust before the stack, so that no node waits for Locust. It stays registered before
-        # the stack as well, for the case that the stack does not start.
-        parts.push(locust)
+        exit_stack.enter_context(stack)
+        # Register Locust a second time, so that it ends before the stack and no node waits for it.
+        # The first registration ends Locust if the stack does not start.
+        exit_stack.push(locust)
         yield stack, locust
 
 
 def rush_each_strategy(
     rush_options: RushOptions, out: Output, *, is_demo: bool = False
 ) -> tuple[Summary, list[Event]]:
-    """Run the rush under each strategy on recording nodes. Return summary and events.
+    """Run the rush under each strategy. Return the summary of the runs, and all recorded events.
 
-    A strategy that is unavailable gets the verdict `not_run`. Raises the same errors as
-    run_stack_and_locust() and run_rush().
+    The nodes of the shop record their purchases as events, and so do the buyers. A strategy that is
+    unavailable gets the verdict `not_run`. Raises the same errors as run_stack_and_locust() and
+    run_rush().
 
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
@@ -263,7 +274,7 @@ def rush_each_strategy(
                 out.console.print(f"{lock:8} {tables.make_verdict_markup(run)}")
 
         def reread_and_summarize() -> tuple[Summary, list[Event]]:
-            # A change of the orders after a rush refutes its verdict, so the sales are read again.
+            # If the orders have changed since a rush was judged, its verdict is wrong.
             time.sleep(REREAD_AFTER_SECONDS)
             reread_sales(stack.shop(), runs)
             return out.make_summary(stack, runs), stack.events()
@@ -292,8 +303,9 @@ def _run_rush_if_available(
 def make_unavailable_run(strategy: StrategyFacts) -> Run:
     """Return the run of a strategy that is unavailable, with the verdict `not_run`.
 
-    It is as expected if the strategy does not work with this database. Outside CI it is also as
-    expected if the strategy's server is missing. With a complaint it is never as expected.
+    The run is as expected if the strategy does not exist on this database. If a server that the
+    strategy needs is missing, the run is as expected only outside CI. If the shop describes the
+    strategy wrongly, the run is never as expected; see add_complaint().
     """
     run = {
         "lock": strategy["name"],
@@ -307,10 +319,10 @@ def make_unavailable_run(strategy: StrategyFacts) -> Run:
 
 
 def add_complaint(run: Run, strategy: StrategyFacts) -> Run:
-    """Return the run with the strategy's complaint, if there is one.
+    """Return the run, with the strategy's complaint as a finding if there is one.
 
-    The complaint says that the shop's description of the strategy differs from the expected one.
-    Then the run is not as expected.
+    The complaint says how the shop's description of the strategy differs from the expected one. A
+    run with a complaint is not as expected.
     """
     complaint = strategy.get("complaint")
     if not complaint:
@@ -328,8 +340,8 @@ def run_rush(
 ) -> Run:
     """Run one rush under one strategy. Return its run, including the expected verdict.
 
-    If the nodes record their purchases, the judge uses these records, too. Raises ShopUnreachable,
-    OSError, and StackError if a server ended during the rush.
+    If the nodes record their purchases, the judge uses these records in addition to the buyers'
+    requests. Raises ShopUnreachable, OSError, and StackError if a server ended during the rush.
 
     lock           the name of the strategy
     locust_report  the file for Locust's own report; if it is empty, Locust writes none
@@ -348,10 +360,10 @@ def run_rush(
 
 
 def get_fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
-    """Return the `fault` of a rush, by which EXPECTED lists its verdict.
+    """Return the column of EXPECTED that has the verdict on a rush: the run's field `fault`.
 
-    It is ONE_PROCESS if the shop has a single process and EXPECTED has a verdict for that case.
-    Otherwise it is `rush`.
+    No fault is injected in a rush. The column is ONE_PROCESS if the shop has a single process and
+    EXPECTED has a verdict on the strategy for that case. Otherwise it is `rush`.
 
     lock  the name of the strategy
     """
@@ -360,14 +372,20 @@ def get_fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
 
 
 def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
-    """Run one rush on nodes that record. Judge it by the buyers' and the nodes' records."""
-    keys_before = stack.find_leaked_keys()
+    """Run one rush on nodes that record their purchases. Return its run.
+
+    The rush is judged by the records of the buyers and of the nodes.
+    """
+    leaked_keys_before = stack.find_leaked_keys()
     buyers_report = locust.run_unjudged_rush(plan)
     buyers_report.append_to(stack.records / BUYERS_HISTORY)
     events = stack.read_new_events()
     sale = stack.shop().wait_for_settled_sale(buyers_report.sale)
-    wait_for(lambda: stack.find_leaked_keys() <= keys_before, LEAKED_KEY_TIMEOUT_SECONDS)
-    leaked_keys = stack.find_leaked_keys() - keys_before
+
+    def find_new_leaked_keys() -> set[str]:
+        return stack.find_leaked_keys() - leaked_keys_before
+
+    wait_for(lambda: not find_new_leaked_keys(), LEAKED_KEY_TIMEOUT_SECONDS)
     run = judge_rush(
         plan,
         buyers_report,
@@ -376,11 +394,11 @@ def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> d
         stock_left=sale["stock_left"],
         orders=stack.shop().orders(buyers_report.sale),
         unsettled_promises=sale["unsettled"],
-        # This project's shop accepts the same key again, lists its orders, and shows its stock.
+        # This project's shop has idempotency keys, lists its orders, and shows its stock.
         judging_scope=describe_judging_scope(repeatable=True, lists_orders=True, shows_stock=True),
         nodes_recorded=True,
         # Stack.find_leaked_keys() returns `<server number>/<database>/<key>`.
-        leaked_keys=sorted(key.split("/", 2)[2] for key in leaked_keys),
+        leaked_keys=sorted(key.split("/", 2)[2] for key in find_new_leaked_keys()),
     )
     mark_incomplete_as_unknown(run)
     return run
@@ -389,10 +407,10 @@ def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> d
 def add_expected_verdict(
     run: Mapping[str, Any], fault: str = "rush", database: str = POSTGRES
 ) -> Run:
-    """Return the run with its `fault`, `expected` verdict on this database, and `as_expected`.
+    """Return the run with the fields `fault`, `expected` and `as_expected`.
 
-    If the rush was expected to oversell but could not, its `why` says so: it had no units to sell,
-    or not more buyers than units.
+    `expected` is the expected verdict on this database. If the rush was expected to oversell, but
+    had no units or not more buyers than units, `why` says that it could not oversell.
     """
     expected_verdict = get_expected_rush_verdict(run["lock"], fault, database)
     as_expected = run["verdict"] == expected_verdict
@@ -408,12 +426,12 @@ def add_expected_verdict(
 
 
 def reread_sales(shop: Shop, runs: Sequence[Any]) -> None:
-    """Read the sales of judged runs again, and add what has changed to the runs' findings.
+    """Read the sales of judged runs again, and add a finding to a run for each change.
 
-    If the orders have changed, the run violates `changed_later`. If a sale has been closed and its
-    stock has changed, the run violates `lost_at_close`. In both cases an exact run becomes
-    `unknown`. An unknown run becomes `oversold` if there are now more orders than units. Raises
-    ShopUnreachable.
+    If the orders have changed, the run gets the violation `changed_later`. If a sale was closed and
+    its stock has changed, the run gets the violation `lost_at_close`. In both cases the verdict
+    `exact` becomes `unknown`. If there are more orders than units now, `unknown` becomes
+    `oversold`. Raises ShopUnreachable.
     """
     for run in runs:
         # A run of `load` has a sale for each of its products, any other run has one sale.
@@ -436,14 +454,15 @@ def _add_changes_of_sale(
 ) -> None:
     """Add the changes of one sale to its run; see reread_sales().
 
-    judged_sale  the `sale`, its `orders` and the stock `left` when the run was judged
+    judged_sale  what the run was judged by: the number of the `sale`, the number of its `orders`,
+                 and its stock `left`
     sale_now     the shop's present report of the sale
     """
     sale = int(judged_sale["sale"])
     orders = judged_sale["orders"]
     units_left = judged_sale["left"]
-    # The shop's report counts units. If the judge found `wrong_amount`, an order has several units,
-    # so the numbers differ although nothing has changed.
+    # The shop's report counts ordered units as `orders`. If an order has several units, for which
+    # the judge has found the violation `wrong_amount`, the two numbers differ without any change.
     if sale_now["orders"] != orders and "wrong_amount" not in run["violations"]:
         finding = f"sale {sale} had {orders} orders, and has {sale_now['orders']} now"
         _add_finding(run, CHANGED_LATER, finding)
@@ -461,9 +480,9 @@ def _add_changes_of_sale(
 
 
 def _add_finding(run: Any, rule: str, finding: str) -> None:
-    """Add a finding, and the rule that it violates, to a run that was judged before.
+    """Add a finding, and the name of the violated rule, to a run that was judged before.
 
-    The run is no longer as expected, and an `exact` run becomes `unknown`.
+    The run is no longer as expected, and the verdict `exact` becomes `unknown`.
     """
     run["findings"] = [*run.get("findings", ()), finding]
     run["violations"] = [*run["violations"], rule]

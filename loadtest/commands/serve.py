@@ -1,4 +1,4 @@
-"""The shop with its page, its admin, and Locust's web UI, left running until Ctrl-C."""
+"""The command `serve`: the shop with its page, its admin, and Locust's web UI, until Ctrl-C."""
 
 import os
 import secrets
@@ -26,7 +26,7 @@ from servers.embedded import VAR
 from servers.loopback import find_free_port, make_runtime_folder
 from servers.process import ServerProcess
 
-#: The usual ports.
+#: The ports of the shop and of Locust's web UI, unless they are taken.
 SHOP_PORT = 8000
 LOCUST_PORT = 8089
 ADMIN_NAME = "demo"
@@ -49,10 +49,12 @@ def serve_shop(
     shop_port: int = 0,
     locust_port: int = 0,
 ) -> Iterator[tuple[Stack, str, LocustProcess]]:
-    """Run the shop and Locust while the block lasts.
+    """Run the shop and two Locusts while the block lasts.
 
-    Yields the stack, the URL of Locust's web UI, and the Locust process that runs the rushes of the
-    shop's page. Raises the errors of run_stack_and_locust(), and NotReady if the web UI does not
+    One Locust has a web UI. The other one runs the rushes that are started on the shop's page.
+
+    Yields the stack (the shop's nodes and servers), the URL of the web UI, and the Locust process
+    of the page. Raises the errors of run_stack_and_locust(), and NotReady if the web UI does not
     start.
 
     shop_port    the port of the first node; any free port if it is 0 or taken
@@ -73,13 +75,13 @@ def serve_shop(
             port=shop_port,
             variables=variables | {"SHOP_RUSH_FOLDER": folder},
         ) as (stack, page_locust),
-        ExitStack() as parts,
+        ExitStack() as exit_stack,
     ):
         hosts = [node.url for node in stack.nodes]
         page_locust.serve(folder, RushPlan(hosts=hosts, restock_token=stack.token))
         port = find_free_port(locust_port)
         web_ui = ServerProcess("Locust", log)
-        parts.callback(web_ui.stop, LOCUST_STOP_TIMEOUT_SECONDS)
+        exit_stack.callback(web_ui.stop, LOCUST_STOP_TIMEOUT_SECONDS)
         environment = {
             **make_child_environment(),
             "SHOP_RESTOCK_TOKEN": stack.token,
@@ -97,10 +99,10 @@ def serve_shop(
 
 
 def _require_answer(url: str) -> bool:
-    """Return True if a server answers this URL with success, else raise OSError.
+    """Return True if a server answers a request to this URL with success, else raise OSError.
 
-    ServerProcess.wait_until() calls this until it succeeds, and shows the last error if it never
-    does.
+    ServerProcess.wait_until() calls this function until it succeeds. At the time limit, it shows
+    the last error.
     """
     with urlopen(url, timeout=5):
         return True
@@ -109,7 +111,7 @@ def _require_answer(url: str) -> bool:
 def make_admin(stack: Stack) -> str:
     """Create the admin user ADMIN_NAME in this run's own database. Return its random password.
 
-    In the database of DATABASE_URL no user is created, and "" is returned. Raises StackError.
+    If the shop uses the database of DATABASE_URL, create no user and return "". Raises StackError.
 
     The password may be printed: the nodes listen on 127.0.0.1 only, and the database is dropped
     when the run ends.
@@ -133,7 +135,7 @@ def _make_host_options(stack: Stack) -> list[str]:
 
 
 def make_plain_locust_command(stack: Stack) -> str:
-    """Return the command that runs one rush on this stack with plain Locust."""
+    """Return the command line that runs one rush on this shop with Locust's own program."""
     program = Path(sys.executable).with_name("locust")
     if program.is_relative_to(ROOT):
         program = program.relative_to(ROOT)
@@ -142,7 +144,7 @@ def make_plain_locust_command(stack: Stack) -> str:
 
 
 def _print_if_moved(console: Console, url: str, usual_port: int) -> None:
-    """Print a remark if a URL has another port than usual, because that port was taken."""
+    """Print a remark if the usual port was taken, so that the URL has another one."""
     port = url.rpartition(":")[2]
     if port != str(usual_port):
         console.print(f"        port {usual_port} is taken, so this is {port}", style="yellow")
@@ -151,9 +153,9 @@ def _print_if_moved(console: Console, url: str, usual_port: int) -> None:
 def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
     """Start the shop and Locust, print their addresses, and wait for Ctrl-C. Return 0.
 
-    Raises EmbeddedError if a part does not start, and StackError if a server ends.
+    Raises EmbeddedError if a server does not start, and StackError if a server ends.
 
-    locks    the strategies to print links for: each link shows the steps of one
+    locks    strategies. For each, a link is printed to the page that shows its steps in a purchase
     options  the other fields of RushOptions
     """
     rush_options = choose_database_of_options(RushOptions(locks=locks, **options))
@@ -184,7 +186,7 @@ def run(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
 def _print_addresses(
     console: Console, stack: Stack, locust_url: str, *, admin_password: str
 ) -> None:
-    """Print the addresses of the shop and of Locust's web UI, and the command of plain Locust.
+    """Print the addresses of the shop and of Locust's web UI, and a command that runs Locust.
 
     admin_password  the password of the admin user; empty if make_admin() created none
     """
@@ -206,7 +208,10 @@ def _print_addresses(
 
 
 def _print_links_to_steps(console: Console, page: str, rush_options: RushOptions) -> None:
-    """Print a link to the steps of each strategy of --lock, and of the user's own strategy."""
+    """Print a link for each strategy of --lock, and for the user's own strategy.
+
+    The link leads to the page of the shop that shows the strategy's steps in a purchase.
+    """
     if rush_options.locks or rush_options.own_strategy_file:
         console.print()
     for lock in rush_options.locks:

@@ -1,4 +1,8 @@
-"""The command `target`: the rush against a third-party shop, which a file of the user describes."""
+"""The command `target`: the rush against a third-party shop, a target.
+
+A file of the user describes how to buy from the shop. In a rush, many buyers send their purchases
+at the same instant. The rush is repeated with different numbers of units.
+"""
 
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -19,8 +23,9 @@ from loadtest.rush.plan import RushPlan
 from loadtest.target.target import load_target_file
 from servers.loopback import exempt_loopback_from_proxies
 
-#: Each rush in turn has the stock divided by the next of these. Many units are many chances for a
-#: race. With fewer units, more buyers compete for each.
+#: The stock is divided by the first number in the first rush, by the second in the second, and so
+#: on in turn. With many units, there are many chances for a race. With few units, more buyers
+#: compete for each.
 STOCK_DIVISORS = (1, 2, 5)
 #: The legend of the table, and what to do next.
 LEGEND = """
@@ -40,12 +45,14 @@ def run(
     repeat: int = 10,
     expect: str = "exact",
 ) -> int:
-    """Rush the target until a verdict is not exact, at most `repeat` times. Write the results.
+    """Run rushes against the target until a verdict is not exact, and write the results.
 
     target      the file with the subclass of Target
-    i_may_load  the host name of another machine that may be rushed
+    host        the address of the shop
+    i_may_load  the host name of another machine against which the user allows a rush
     deadline    seconds after which buyers give up
-    expect      the expected verdict; a sound shop's is `exact`
+    repeat      the maximum number of rushes
+    expect      the expected verdict: `exact` for a sound shop
 
     Returns 0 if the last verdict was the expected one, else 1.
 
@@ -95,10 +102,11 @@ def run(
 
 
 def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan, out: Output) -> dict[str, Any]:
-    """Run a rush, and return its run. An exact rush is judged again after REREAD_AFTER_SECONDS.
+    """Run a rush, and return its run (its figures and its verdict).
 
-    Raises StackError. After a RushFailed the log is removed, because it does not say more than the
-    error.
+    If the verdict is `exact`, the orders are read again after REREAD_AFTER_SECONDS, and the rush is
+    judged again. Raises StackError. If it is a RushFailed, the log is removed, because it does not
+    explain more than the error.
     """
     try:
         run = locust.run_rush(plan)
@@ -114,7 +122,10 @@ def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan, out: Output) 
 def _print_conclusion(
     console: Console, runs: Sequence[Any], scope: Mapping[str, Sequence[str]]
 ) -> None:
-    """Print the table, the remarks on the last run, the result, and what was judged."""
+    """Print the table, the remarks on the last run, the result, and what was judged.
+
+    scope  the sentences of merge_scopes(), by field
+    """
     console.print(tables.make_sheet(runs, tables.DEMO_COLUMNS).table())
     tables.print_without_markup(console, tables.explain_run(runs[-1]))
     console.print(f"\n{describe_result(runs)}\n", style="bold", soft_wrap=True)
@@ -129,12 +140,13 @@ def judge_again(
 ) -> None:
     """Change the verdict of an exact run if orders or stock have changed since it was judged.
 
-    More orders than units make it `oversold`, unless all surplus orders may be from before the
-    rush. Any other change makes it `unknown`. In both cases the run violates `changed_later`.
+    The new verdict is `oversold` if there are more orders than units, unless all surplus orders may
+    be changed orders from before the rush. After any other change it is `unknown`. In both cases
+    the run gets the violation `changed_later`.
 
     orders   the number of orders now
     changes  a sentence on each difference from the orders and the stock that were judged
-    renamed  how many of the orders may be from before the rush, with another number or buyer
+    renamed  how many of the orders may be from before the rush, with another number or buyer now
     """
     if not changes:
         return
@@ -142,8 +154,8 @@ def judge_again(
     run["findings"] = run["findings"] + sentences
     run["violations"] = run["violations"] + [CHANGED_LATER]
     run["orders"] = orders
-    surplus = orders - run["initial_stock"]
-    run["oversold"] = surplus if surplus > renamed else 0
+    surplus_orders = orders - run["initial_stock"]
+    run["oversold"] = surplus_orders if surplus_orders > renamed else 0
     if run["oversold"]:
         run["verdict"] = "oversold"
         run["why"] = ""
@@ -153,9 +165,11 @@ def judge_again(
 
 
 def merge_scopes(runs: Sequence[Mapping[str, Any]], field: str) -> list[str]:
-    """Return the sentences in the field `judged` or `not_judged` of all runs, each once.
+    """Return the sentences on what was judged, or what was not, in all rushes, each only once.
 
-    A sentence that does not hold for all rushes begins with the numbers of its rushes.
+    If a sentence is not in the runs of all rushes, the numbers of its rushes are put before it.
+
+    field  the field of the runs with the sentences: `judged` or `not_judged`
     """
     rushes_by_sentence: dict[str, list[int]] = {}
     for number, run in enumerate(runs, 1):
@@ -172,9 +186,9 @@ def merge_scopes(runs: Sequence[Mapping[str, Any]], field: str) -> list[str]:
 
 
 def describe_result(runs: Sequence[Run]) -> str:
-    """Return a sentence on what the rushes found.
+    """Return a sentence on the verdicts of the rushes.
 
-    If all rushes were exact, it says that this is not a proof, or that the rushes had too few
+    If all rushes were exact, the sentence says that this is no proof, or that there were too few
     buyers to oversell.
     """
     if runs[-1]["verdict"] != "exact":

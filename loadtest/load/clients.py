@@ -2,8 +2,8 @@
 
     LOAD_PLAN=plan.json locust -f loadtest/load/clients.py --headless Client
 
-`Client` is the closed model, `Arrivals` the open one. In the closed model a client that waits for
-its answer sends nothing meanwhile: a shop that stalls gets fewer requests, and the buyers who would
+`Client` is the closed model, `Arrivals` the open one. In the closed model a client sends nothing
+while it waits for its answer. So a shop that stalls gets fewer requests, and the buyers who would
 have come in that time are missing from the figures (coordinated omission). The run ends by itself.
 """
 
@@ -44,26 +44,27 @@ SOLD_REQUEST_NAME = f"POST /buy [{PLAN.lock}] sold"
 POLL_INTERVAL_SECONDS = 0.25
 #: The requests of this process, by product.
 requests_by_product: dict[str, list[Request]] = defaultdict(list)
-#: The times of the arrivals beyond MAX_CLIENTS waiting buyers, which send no request.
+#: The times of arrivals that send no request, because MAX_CLIENTS buyers wait for answers already.
 turned_away: list[float] = []
 
 exempt_loopback_from_proxies()
 
 
 class PlannedBuyer(FastHttpUser):
-    """A user of Locust that buys under the plan's strategy.
+    """A user of Locust that buys random products under the plan's strategy.
 
-    Each purchase is of a random product; the plan's skew makes the first products the most likely.
+    The first products are the most likely ones, according to the plan's skew.
     """
 
     abstract = True
     network_timeout = 45.0  # seconds; longer than the shop's own wait for a lock
     connection_timeout = 10.0
-    user_count = 0  # of this process
+    user_count = 0  # the number of users created in this process
 
     def __init__(self, environment: Environment) -> None:
         runner: Any = environment.runner
-        # Unique in all processes: each process numbers its users in steps of locust_workers.
+        # The number is unique in all processes: with 3 workers, the users of the first one have the
+        # numbers 0, 3, 6, ...
         self.number = PlannedBuyer.user_count * PLAN.locust_workers + max(0, runner.worker_index)
         PlannedBuyer.user_count += 1
         self.purchase_count = 0
@@ -74,15 +75,15 @@ class PlannedBuyer(FastHttpUser):
 
     @property
     def is_running(self) -> bool:
-        """True until the run ends: after that no purchase is repeated."""
+        """True until the run ends. After that, no request is repeated."""
         runner: Any = self.environment.runner
         return runner.state in (STATE_RUNNING, STATE_SPAWNING)
 
     def buy_with_retries(self, host: str, due_at: float) -> None:
-        """Buy one unit. While the run goes on, repeat the request after each of RETRIED_OUTCOMES.
+        """Buy one unit. Repeat the request after each of RETRIED_OUTCOMES, until the run ends.
 
-        due_at  the monotonic time at which the purchase was due. It counts as the time at which the
-                first request was sent, so that a delay before the request counts as waiting
+        due_at  the monotonic time at which the purchase was due. It is recorded as the time at
+                which the first request was sent, so that a delay before it counts as waiting
         """
         (product,) = self.random.choices(list(PLAN.sales), self.product_weights)
         name = f"c{self.number}-{self.purchase_count}"
@@ -106,8 +107,8 @@ class PlannedBuyer(FastHttpUser):
     def _send_purchase(self, host: str, form: dict[str, str], request: Request) -> Answer:
         """Send the purchase once, and record its answer.
 
-        Locust counts each outcome under a separate name. Every answer that a correct shop may give
-        counts as a success.
+        Locust's statistics have a separate row for each outcome. Every answer that a correct shop
+        may give counts as a success.
         """
         headers = {"Idempotency-Key": request.attempt}  # the same in all requests of a purchase
         with self.client.post(
@@ -137,16 +138,18 @@ class Arrivals(PlannedBuyer):
     concurrency = MAX_CLIENTS  # connections of this user
 
     def on_start(self) -> None:
-        # The buyers who wait for an answer: at most this process's share of MAX_CLIENTS.
+        # A greenlet for each buyer who waits for an answer, at most this process's share of
+        # MAX_CLIENTS.
         self.pool = Pool(ceil(MAX_CLIENTS / PLAN.locust_workers))
         self.next_arrival_at = time.monotonic()
         self.arrivals_per_second = PLAN.arrivals_per_second / PLAN.locust_workers
 
     @task
     def start_next_purchase(self) -> None:
-        """Wait for the next arrival, then start its purchase without waiting for the answer.
+        """Wait for the next arrival of a buyer, and start a purchase without waiting for the
+        answer.
 
-        If too many buyers wait for answers already, the arrival is turned away.
+        If too many buyers wait for answers already, record the arrival in `turned_away` instead.
         """
         self.next_arrival_at += self.random.expovariate(self.arrivals_per_second)
         gevent.sleep(max(0.0, self.next_arrival_at - time.monotonic()))
@@ -157,13 +160,13 @@ class Arrivals(PlannedBuyer):
         self.pool.spawn(self.buy_with_retries, host, self.next_arrival_at)
 
     def on_stop(self) -> None:
-        self.pool.join()
+        self.pool.join()  # waits for the last answers
         super().on_stop()
 
 
 @events.init.add_listener
 def schedule_measurement(environment: Environment, **_: Any) -> None:
-    """Begin the measurement when all users are started. A worker leaves this to its master."""
+    """Begin the measurement when all users are started. Do nothing in a worker."""
     if not isinstance(environment.runner, WorkerRunner):
 
         def begin_measurement(**_: Any) -> None:
@@ -173,9 +176,9 @@ def schedule_measurement(environment: Environment, **_: Any) -> None:
 
 
 def measure(runner: Any) -> None:
-    """Wait for the warm-up, measure, wait for the last answers, and end the run.
+    """Wait for the warm-up, measure the processor times, wait for the last answers, end the run.
 
-    window.json gets the fields of Measurement that are not about buyers: begin, end, cpu and
+    Writes window.json with the fields of Measurement that are not about buyers: begin, end, cpu and
     locust_is_busy.
     """
     pids_by_part = {**PLAN.pids, "Locust": [os.getpid()]}
@@ -187,8 +190,8 @@ def measure(runner: Any) -> None:
         seconds_left = max(0.0, end_at - time.monotonic())
         gevent.sleep(min(POLL_INTERVAL_SECONDS, seconds_left))
         if runner.stats.get(SOLD_REQUEST_NAME, "POST").num_requests >= PLAN.stock * PLAN.products:
-            # Workers report at intervals, so this may be noticed seconds late. The figures are cut
-            # off at the sale of the last unit.
+            # All units are sold. Workers report at intervals, so this may be noticed seconds later.
+            # But MeasuredWindow ends with the sale of the last unit.
             break
     ended_at = time.monotonic()
     cpu_after = {part: read_cpu_seconds(pids) for part, pids in pids_by_part.items()}
@@ -204,10 +207,10 @@ def measure(runner: Any) -> None:
 
 
 def read_cpu_seconds(pids: Sequence[int]) -> float | None:
-    """Return the processor seconds of these processes and their descendants, ended ones included.
+    """Return the processor seconds of these processes and their descendants, even of ended ones.
 
-    None if they cannot be read, if there is no process, or if this is not Linux: other systems do
-    not keep the time of children that have ended, or hide the processes of other users.
+    Return None if they cannot be read, if there is no process, or if this is not Linux. Other
+    systems do not keep the time of children that have ended, or hide processes of other users.
     """
     if not (pids and sys.platform.startswith("linux")):
         return None
@@ -224,7 +227,7 @@ def read_cpu_seconds(pids: Sequence[int]) -> float | None:
 
 @events.test_stop.add_listener
 def write_requests(environment: Environment, **_: Any) -> None:
-    """Write the requests of this process, once all its users have their answers."""
+    """Write the requests of this process to a file, when all its users have their answers."""
     if isinstance(environment.runner, MasterRunner):  # it has no users
         return
     packed_requests = {

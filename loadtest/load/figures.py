@@ -18,20 +18,20 @@ MIN_WINDOW_SECONDS = 1e-9
 
 @dataclass(frozen=True)
 class MeasuredWindow:
-    """The time in which a run is measured, and the run's purchases, each a list of requests.
+    """The time in which a run is measured, and the run's purchases.
 
-    The window ends with the sale of the last unit, if that comes before the measurement's end.
-    Times are monotonic nanoseconds.
+    A purchase is the list of a buyer's requests for one unit: the first one, and its retries. The
+    window ends early if the last unit is sold. Times are monotonic nanoseconds.
     """
 
     plan: LoadPlan
     measurement: Measurement
 
     @cached_property
-    def sold_purchases(self) -> list[tuple[int, str]]:
-        """The answer's time and the attempt of every purchase that got a unit, sorted by time.
+    def sold_times_and_attempts(self) -> list[tuple[int, str]]:
+        """For every purchase that got a unit, the time of its answer and its id (the attempt).
 
-        Purchases before and after the window are included.
+        They are sorted by time. Purchases before and after the window are included.
         """
         return sorted(
             (purchase[-1].answered_at or 0, purchase[-1].attempt)
@@ -43,9 +43,9 @@ class MeasuredWindow:
     def is_sold_out(self) -> bool:
         """True if the last unit was sold before the measurement ended."""
         units = self.plan.stock * self.plan.products
-        if not 0 < units <= len(self.sold_purchases):
+        if not 0 < units <= len(self.sold_times_and_attempts):
             return False
-        last_sold_at, _ = self.sold_purchases[-1]
+        last_sold_at, _ = self.sold_times_and_attempts[-1]
         return last_sold_at < self.measurement.end * 1e9
 
     @property
@@ -56,7 +56,7 @@ class MeasuredWindow:
     def end(self) -> float:
         """The end of the measurement, or the sale of the last unit if that was earlier."""
         if self.is_sold_out:
-            return float(self.sold_purchases[-1][0])
+            return float(self.sold_times_and_attempts[-1][0])
         return self.measurement.end * 1e9
 
     @property
@@ -77,10 +77,10 @@ class MeasuredWindow:
 
     @cached_property
     def sold_attempts(self) -> list[str]:
-        """The attempts that were answered `sold` in the window."""
+        """The ids of the purchases (attempts) that were answered `sold` in the window."""
         return [
             attempt
-            for answered_at, attempt in self.sold_purchases
+            for answered_at, attempt in self.sold_times_and_attempts
             if self.begin <= answered_at <= self.end
         ]
 
@@ -91,14 +91,15 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     measured_s       seconds of the measured window, without the warm-up
     ended_by         `time` or `stock`
     sold, sold_per_s units sold in the window, and per second of it
-    answer_ms        percentiles of a purchase's time, from the moment at which it was due to its
-                     last answer. Only purchases count that were due in the window and ended as
-                     sold or sold_out
+    answer_ms        percentiles of the time from the moment at which a purchase was due to its last
+                     answer, over the purchases that were due in the window and whose last answer
+                     was sold or sold_out
     p99_to_p50       p99 divided by p50: the higher, the more unevenly buyers wait
     jain             fairness of the units sold to each client; None in the open model
     answers          number of answers by outcome, to the purchases that were due in the window
-    errors           those answers that were neither sold nor sold_out
-    cpu_ms_per_sale  milliseconds of processor time per sold unit, by part; None if unknown
+    errors           how many of these answers were neither sold nor sold_out
+    cpu_ms_per_sale  milliseconds of processor time per sold unit, by part of the system (nodes,
+                     PostgreSQL, Valkey, Locust); None if unknown
 
     locust_is_busy and turned_away are copied from the measurement.
     """

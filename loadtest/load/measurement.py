@@ -15,13 +15,14 @@ from loadtest.judge.intervals import Request, group_by
 class Measurement:
     """Locust's records of a load run.
 
-    requests        by product, those of the warm-up and of the end included; the first request of
-                    a purchase counts as sent when it was due
+    requests        all requests, by product, including those before `begin` and after `end`. The
+                    first request of a purchase has the time at which it was due as `sent_at`
     begin, end      the measured time, in seconds of the monotonic clock
     cpu             processor seconds from `begin` to `end` of the nodes, PostgreSQL, Valkey and
-                    Locust, by their names; None if they cannot be read
-    locust_is_busy  whether Locust computed for more than 90 % of the time
-    turned_away     open model: the number of arrivals beyond MAX_CLIENTS waiting buyers
+                    Locust, by these names; None if they cannot be read
+    locust_is_busy  whether Locust used the processor for more than 90 % of the time
+    turned_away     in the open model, the number of arrivals without a request, because MAX_CLIENTS
+                    buyers were already waiting for an answer
     processes       the number of Locust's processes that have written their requests
     """
 

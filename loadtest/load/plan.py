@@ -4,18 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-#: The most clients, and the most buyers of the open model who wait for an answer at a time.
+#: The highest --clients. In the open model, the maximum number of buyers who wait for an answer at
+#: the same time.
 MAX_CLIENTS = 2_000
-#: The highest --seconds, the length of one measurement: of one strategy in one round.
+#: The highest --seconds, which is the length of the measurement of one strategy in one round.
 MAX_SECONDS = 600.0
 #: The highest --arrivals-per-second.
 MAX_ARRIVALS_PER_SECOND = 5_000
-#: Time of selling before each measurement.
+#: How long buyers buy before each measurement begins.
 WARM_UP_SECONDS = 1.0
-#: The strategies that are measured if --lock is not given: no lock, then three sound strategies,
-#: whose buyers wait in different places.
+#: The strategies that are measured if --lock is not given: no lock, and three sound strategies.
+#: Their buyers wait for a row lock, for the row at the UPDATE, and for a lock on Redis.
 DEFAULT_LOCKS = ("none", "row-lock", "conditional", "redis")
-#: Threads of a worker in the open model, where the number of waiting buyers is not known before.
+#: Threads of a worker in the open model, in which the number of waiting buyers is not known before.
 OPEN_MODEL_THREADS = 100
 #: The most threads of a worker in the closed model.
 MAX_CLOSED_MODEL_THREADS = 500
@@ -23,9 +24,10 @@ MAX_CLOSED_MODEL_THREADS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """The options of `python -m loadtest load`; its --help explains the fields.
+    """The options of `python -m loadtest load`. Its --help explains the fields.
 
-    arrivals_per_second  0: the closed model
+    The model is closed if arrivals_per_second is 0, and otherwise open. In the closed model each
+    client waits for its answer before it buys again. In the open model buyers arrive at this rate.
     """
 
     locks: Sequence[str] = DEFAULT_LOCKS
@@ -51,7 +53,7 @@ class LoadOptions:
 
     @property
     def users(self) -> int:
-        """Number of Locust's users: the clients; in the open model one for each process."""
+        """The number of Locust's users: one per client, or in the open model one per process."""
         if self.arrivals_per_second:
             return self.locust_workers
         return self.clients
@@ -62,9 +64,10 @@ class LoadPlan(LoadOptions):
     """The load on one strategy in one round.
 
     id     the prefix of the Idempotency-Keys
+    lock   the strategy
     sales  the number of each product's sale, by product
     hosts  the addresses of the nodes
-    pids   the processes of each part of the shop, whose processor time is measured
+    pids   the ids of the processes whose processor time is measured, by part of the system
     """
 
     id: str

@@ -12,12 +12,14 @@ from loadtest.load.measurement import Measurement
 from loadtest.load.plan import LoadPlan
 from loadtest.stack.client import Shop
 
-#: The longest wait for one product's promised orders, which a consumer writes later. A load run
-#: promises more orders than a rush, for which loadtest/stack/client.py has the limit.
+#: The longest wait until all promised orders of one product are written. A promised order is one
+#: that the shop has accepted, and that a consumer process writes later. A load run promises more
+#: orders than a rush, whose limit is in loadtest/stack/client.py.
 LOAD_SETTLE_TIMEOUT_SECONDS = 30.0
-#: A buyer who came within this time before the end, and got RETRIED_REFUSALS only, had no time to
-#: ask again, so its requests are not judged. If such a request did sell a unit, the judge reports
-#: the order as a `ghost_order`, because no judged request has its key.
+#: A buyer whose purchase began less than this before the end, and who was only refused (the
+#: outcomes RETRIED_REFUSALS), had no time to repeat its request. So its requests are not judged. If
+#: one of them did sell a unit, the judge reports the order as a `ghost_order`, an order whose key
+#: is in no judged request.
 LATE_SECONDS = 5.0
 VERDICTS_WORST_FIRST = ("oversold", "undersold", "deadlock", "unknown", "exact")
 #: Fields of a run that are sums over its products.
@@ -25,9 +27,10 @@ SUMMED_FIELDS = ("initial_stock", "orders", "stock_left", "oversold", "undersold
 
 
 def judge_load(plan: LoadPlan, measurement: Measurement, shop: Shop) -> dict[str, Any]:
-    """Return the judge's fields of a run. Its verdict is the worst verdict on a product's sale.
+    """Judge the sale of each product. Return the fields of a run that have the verdict.
 
-    Waits for promised orders. Raises ShopUnreachable.
+    The verdict on the run is the worst of the verdicts on the sales. Before a sale is judged, all
+    promised orders are written, or LOAD_SETTLE_TIMEOUT_SECONDS have passed. Raises ShopUnreachable.
     """
     late_refused_attempts = _find_late_refused_attempts(measurement)
     product_figures: list[dict[str, Any]] = []
@@ -45,9 +48,9 @@ def judge_load(plan: LoadPlan, measurement: Measurement, shop: Shop) -> dict[str
 
 
 def _find_late_refused_attempts(measurement: Measurement) -> set[str]:
-    """Return the attempts of buyers who came in the last LATE_SECONDS and were only refused.
+    """Return the ids of the purchases (attempts) that began late and were only refused.
 
-    They had no time to try again.
+    Late means in the last LATE_SECONDS. These buyers had no time to try again.
     """
     late_from = (measurement.end - LATE_SECONDS) * 1e9
     return {
@@ -65,7 +68,10 @@ def _make_product_figures(
 
     asked  the units that the run put up for sale
     left   the stock at the end
-    lag    p99 of the milliseconds from a promise to its order; None without promises
+    lag    the 99th percentile of the milliseconds from the promise of an order to its commit; None
+           if the strategy promises no orders
+
+    report  the shop's report of the sale
     """
     lag_percentiles = report.get("settlement_lag_ms") or {"p99": None}
     return {
@@ -85,9 +91,11 @@ def _judge_product(
     report: Mapping[str, Any],
     shop: Shop,
 ) -> dict[str, Any]:
-    """Return the verdict on the sale of one product, from its requests and the sale's report.
+    """Return the verdict on the sale of one product, and its findings.
 
-    A sale without a buyer is exact if its stock is untouched.
+    A sale without a buyer is exact if its stock has not changed.
+
+    report  the shop's report of the sale
     """
     sale = plan.sales[product]
     order_count = int(report["orders"])
@@ -116,11 +124,15 @@ def _combine_verdicts(
     *,
     refused_count: int,
 ) -> dict[str, Any]:
-    """Return the judge's fields of the whole run: sums, and the worst verdict with its reason.
+    """Combine the verdicts on the sales into the fields of one run.
 
-    refused_count  number of late buyers who were refused; they count as never answered
+    These are sums of numbers, all findings, and the worst verdict with its reason.
+
+    refused_count  the number of late buyers who were only refused; they count as never answered
     """
-    worst = min(verdicts, key=lambda verdict: VERDICTS_WORST_FIRST.index(verdict["verdict"]))
+    worst_verdict = min(
+        verdicts, key=lambda verdict: VERDICTS_WORST_FIRST.index(verdict["verdict"])
+    )
     outcomes: Counter[str] = Counter()
     violations: list[str] = []
     findings: list[str] = []
@@ -130,7 +142,7 @@ def _combine_verdicts(
         findings += verdict["findings"]
     lags_ms = [figures["lag"] for figures in product_figures if figures["lag"] is not None]
     return {
-        **worst,
+        **worst_verdict,
         **{name: sum(verdict[name] for verdict in verdicts) for name in SUMMED_FIELDS},
         "outcomes": dict(outcomes),
         "never_answered": refused_count + sum(verdict["never_answered"] for verdict in verdicts),

@@ -38,7 +38,7 @@ class Module:
 
     @property
     def variable(self) -> str:
-        """The variable of the bundle that holds the module's exports."""
+        """The name of the variable that has the module's exports in the bundle."""
         return f"{self.path.stem}_js"
 
 
@@ -101,7 +101,7 @@ def _destructure_imports(module: Module, modules: dict[Path, Module]) -> str:
 
 
 def _wrap_in_function(module: Module, modules: dict[Path, Module]) -> str:
-    """Return the lines that call the module as a function and keep its exports in its variable."""
+    """Return the lines that run the module in a function and assign its exports to its variable."""
     exports = ", ".join(module.exports)
     return (
         f"const {module.variable} = (() => {{\n{_destructure_imports(module, modules)}{module.body}"

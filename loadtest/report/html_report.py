@@ -1,6 +1,6 @@
 """The report.html of a run: one file that opens from disk, without a network.
 
-It is assembled from the files of page/, the shared assets and the data, which its script draws.
+It is assembled from the files of page/, the shared assets, and the data that its script draws.
 """
 
 import html
@@ -40,8 +40,8 @@ def write(
 
     summary  the content of summary.json
     events   the history of all runs, oldest first; a run without events has no timeline
-    title    a few words on what was run
-    faults   what each fault does, by its name; without faults the report is a table of rushes
+    title    the title of the page, such as "the rush"
+    faults   the title of each fault, by its name; None or empty if the runs are rushes
     """
     data = {
         **make_report_data(summary, events),
@@ -60,10 +60,11 @@ def write(
 def render(data: Mapping[str, Any], entry: Path = PAGE / "main.js") -> str:
     """Return the page with its data and its script.
 
-    Text in the data stays text, even if it looks like HTML or JavaScript.
+    Text in the data is escaped, so that it is never interpreted as HTML or JavaScript.
 
-    data   the values that the script draws. `title` and `where`, the setup, are shown at the top
-    entry  the main module of the script; the modules that it imports are added
+    data   what the script draws. The top of the page shows the fields `title` and `where`, a
+           sentence on the setup of the runs
+    entry  the main module of the script. The modules that it imports are included
     """
     return Template(_read(PAGE / FILENAME)).substitute(
         title=html.escape(data["title"]),
@@ -77,15 +78,15 @@ def render(data: Mapping[str, Any], entry: Path = PAGE / "main.js") -> str:
 
 
 def as_json(data: Any) -> str:
-    """Return JSON that can stand inside a <script>: without `<`, no text of it can be a tag."""
+    """Return JSON that is safe inside a <script>: `<` is escaped, so no text in it is a tag."""
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def as_script(text: str) -> str:
-    """Return a script that can stand inside a <script> element.
+    """Return a script that is safe inside a <script> element.
 
-    `</script` and `<!--` may occur only in the script's strings. There a backslash before `/` or
-    `!` changes nothing.
+    `</script` and `<!--` get a backslash. They may occur only in string literals of the script,
+    where a backslash before `/` or `!` does not change the string.
     """
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
@@ -97,13 +98,14 @@ def _read(path: Path) -> str:
 def make_report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any]:
     """Return {"runs": runs}: the summary's runs, each with its `timeline` (None without events).
 
-    The id of an attempt is `<run name>/<buyer>`. A rush has its run name in `attempts`; in a fault
-    matrix the run name ends in `<fault>/<strategy>`.
+    The id of an attempt, one purchase of a buyer, is `<run name>/<buyer>`. The run of a rush has
+    its run name in the field `attempts`. The run of a fault does not have this field, but its run
+    name ends in `<fault>/<strategy>`.
     """
     fault_events = (event for event in events if event["by"] == "fault")
     events_by_fault = group_by(fault_events, itemgetter("f"))  # "f" is the name of the fault
     attempt_events = (event for event in events if "attempt" in event)
-    events_by_run = group_by(attempt_events, _run_name)
+    events_by_run = group_by(attempt_events, _get_run_name)
     names_by_fault_and_strategy = {tuple(name.split("/")[-2:]): name for name in events_by_run}
     runs_with_timelines = []
     for run in summary["runs"]:
@@ -117,6 +119,6 @@ def make_report_data(summary: Summary, events: Sequence[Event]) -> dict[str, Any
     return {"runs": runs_with_timelines}
 
 
-def _run_name(event: Event) -> str:
-    """Return the name of the run that an event with an attempt belongs to."""
+def _get_run_name(event: Event) -> str:
+    """Return the name of the run to which an event of an attempt belongs."""
     return event["attempt"].rpartition("/")[0]

@@ -1,7 +1,8 @@
-"""The timeline of one run: a lane per buyer with its waits, its holds of the lock, its commits.
+"""The timeline of one run, as tables for the script of report.html.
 
-The rows are arrays instead of objects, because a matrix has thousands of lanes. Times are
-milliseconds since the first request of the run.
+The timeline has a horizontal lane for each buyer, with the buyer's requests, the times in which it
+held the lock, and its commits. Rows are arrays instead of objects, because a matrix has thousands
+of lanes. Times are milliseconds since the first request of the run.
 """
 
 from collections.abc import Sequence
@@ -31,16 +32,19 @@ class CommitState(IntEnum):
 def make_timeline(history: ProductHistory, run: Run) -> dict[str, Any] | None:
     """Return the tables that the page draws for a run; None if no buyer was recorded.
 
+    A hold is the time from the acquisition of the lock to its release. `asked` is the time at which
+    the buyer began to wait for the lock.
+
     lanes     [buyer, node], in the order of the first requests; `lane` below is an index into it
     requests  [lane, sent, answered or None, outcome, order or None]
     holds     [lane, asked or None, start, end, fence or None, outcome of the release]
     commits   [lane, read or None, committed, stock that was read or None, order or None,
               CommitState]; if the state is UNKNOWN, the time at which the commit began
     overlaps  [lane, start, end, other lane]: two rows for each pair of holds that overlap
-    faults    [time, phase, type, what], of a fault's event (docs/history.md)
+    faults    [time, phase, type, what]: the fields of each event of a fault (docs/history.md)
     shelf     [time, orders, stock] at the start, after each commit, and at the end: the points of
               the two curves below the lanes
-    end       the time of the last event, faults excluded
+    end       the time of the last event that is not of a fault
     """
     if not history.requests:
         return None
@@ -52,9 +56,9 @@ class Timeline:
 
     start             the time of the first request
     end               the time of the last event that is not of a fault
-    lane_numbers      the lane of each attempt
-    commits           the last commit of each lane, as _sort_last_commits() returns them
-    finished_commits  those commits that certainly happened, in the same sequence
+    lane_numbers      the number of each attempt's lane; an attempt is one purchase of a buyer
+    commits           the last commit of each lane, in the order in which they happened
+    finished_commits  those of the commits that certainly happened
     """
 
     def __init__(self, history: ProductHistory, run: Run) -> None:
@@ -88,7 +92,7 @@ class Timeline:
         return round((time_ns - self.start) / 1e6, 2)
 
     def make_row(self, attempt: str, times: Sequence[int | None], *values: object) -> Row:
-        """Return the lane of an attempt, the times in milliseconds, and then the values."""
+        """Return a row with the lane of an attempt, the times in milliseconds, and the values."""
         row: Row = [self.lane_numbers[attempt]]
         row += [self.to_milliseconds(time_ns) for time_ns in times]
         row += values
@@ -139,14 +143,17 @@ class Timeline:
     def make_overlaps_table(self) -> list[Row]:
         """Return [lane, start, end, other lane] for each overlap of two holds, once per lane."""
         rows = []
-        for early, late in find_overlaps(self.holds):
-            times = (late.start, min(early.end, late.end))
-            rows.append(self.make_row(early.attempt, times, self.lane_numbers[late.attempt]))
-            rows.append(self.make_row(late.attempt, times, self.lane_numbers[early.attempt]))
+        for earlier, later in find_overlaps(self.holds):
+            times = (later.start, min(earlier.end, later.end))
+            rows.append(self.make_row(earlier.attempt, times, self.lane_numbers[later.attempt]))
+            rows.append(self.make_row(later.attempt, times, self.lane_numbers[earlier.attempt]))
         return rows
 
     def make_faults_table(self) -> list[Row]:
-        """Return [time, phase, type, what] for each event of a fault, except phase `arm`."""
+        """Return [time, phase, type, what] for each event of a fault.
+
+        Events of the phase `arm`, in which a fault is only prepared, are left out.
+        """
         rows: list[Row] = []
         for event in self.history.events:
             if event["by"] == "fault" and event.get("phase") != "arm":
@@ -156,10 +163,10 @@ class Timeline:
         return rows
 
     def make_stock_table(self) -> list[Row]:
-        """Return the orders and the stock at the start, after each commit, and at the end.
+        """Return [time, orders, stock] at the start, after each commit, and at the end.
 
-        If the stock fell by the number of orders, each commit takes one unit. Otherwise the stock
-        after a commit is the stock that it had read, if known, minus one.
+        The stock is computed: each commit subtracts one unit. But if updates were lost, the stock
+        after a commit is one less than the stock that the buyer had read before it, if known.
         """
         initial_stock = self.run["initial_stock"]
         order_count = self.run["orders"]
@@ -177,17 +184,17 @@ class Timeline:
         return rows
 
     def _sort_last_commits(self) -> list[Commit]:
-        """Return the last commit of each lane, in the order of the commits.
+        """Return the last commit of each lane, in the order in which they happened.
 
-        This project's shop numbers its orders in the order of the commits. Another shop may not,
-        and its numbers may be of several types: its commits are sorted by time alone.
+        This project's shop numbers its orders in the order of the commits, so they are sorted by
+        order number. The commits of a third-party shop are sorted by time.
         """
         commits = [
             commit
             for commit in find_last_commits(self.history).values()
             if commit.attempt in self.lane_numbers
         ]
-        is_own_shop = "target" not in self.run
+        is_own_shop = "target" not in self.run  # a third-party shop is called a target
 
         def sort_key(commit: Commit) -> tuple[int, int]:
             if is_own_shop and isinstance(commit.order, int):
@@ -197,9 +204,10 @@ class Timeline:
         return sorted(commits, key=sort_key)
 
     def _find_states_by_attempt(self) -> dict[str, CommitState]:
-        """Return the state of each commit by its attempt.
+        """Return the state of each attempt's commit.
 
-        No state is STALE unless the stock that was read is known for every finished commit.
+        Stale commits are found only if it is known for every finished commit which stock the buyer
+        had read. Otherwise their state is SOLD.
         """
         states = {
             commit.attempt: CommitState.UNKNOWN if commit.done_at is None else CommitState.SOLD

@@ -17,7 +17,7 @@ p99 / p50: how unevenly they wait
 Jain: 1 if every client bought as many units, 1/n if one of n bought all
 CPU ms: processor time per sold unit, of the nodes, PostgreSQL, Valkey and Locust
 errors: answers that were neither sold nor sold_out, in the round with most of them"""
-#: Each figure -> the keys that lead to it in a run, and its format. A run may have None there.
+#: The name of a figure -> the path of keys to it in a run, and its format. The figure may be None.
 FIGURES: dict[str, tuple[tuple[str, ...], str]] = {
     "sold/s": (("sold_per_s",), ".0f"),
     "p50 ms": (("answer_ms", "p50"), ".0f"),
@@ -31,28 +31,33 @@ FIGURES: dict[str, tuple[tuple[str, ...], str]] = {
     "CPU ms Locust": (("cpu_ms_per_sale", "Locust"), ".2f"),
     "settled after ms": (("settlement_lag_ms",), ".0f"),
 }
-#: Columns that are omitted if no strategy has a value: Jain exists in the closed model only, and
-#: `settled after ms` only for strategies that write orders later.
+#: Columns that are omitted if no strategy has the figure. `Jain` exists only in the closed model.
+#: `settled after ms` exists only for strategies that promise an order and write it later: it is the
+#: time between the two.
 OPTIONAL_COLUMNS = ("Jain", "settled after ms")
 
 
 def compute_medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
-    """Return the median of each figure over the rounds, by strategy; None if a round lacks it.
+    """Return the median of each figure over the rounds, by strategy.
 
-    For errors the maximum is returned: a median would hide a round in which the shop hardly sold.
+    The median is None if a round lacks the figure. For `errors` the maximum is returned instead: a
+    median would hide a single round in which the shop hardly sold.
     """
-    figures_by_strategy: dict[str, dict[str, float | None]] = {}
+    medians_by_strategy: dict[str, dict[str, float | None]] = {}
     for lock in dict.fromkeys(run["lock"] for run in runs if run["verdict"] != "not_run"):
         runs_of_lock = [run for run in runs if run["lock"] == lock]
-        figures_by_strategy[lock] = {name: _summarize_runs(name, runs_of_lock) for name in FIGURES}
-    return figures_by_strategy
+        medians_by_strategy[lock] = {name: _compute_median(name, runs_of_lock) for name in FIGURES}
+    return medians_by_strategy
 
 
-def _summarize_runs(name: str, runs_of_lock: Sequence[Any]) -> float | None:
-    """Return the median of a figure over the rounds, or the maximum of errors; None if unknown."""
+def _compute_median(name: str, runs_of_strategy: Sequence[Any]) -> float | None:
+    """Return the median of one figure over the rounds of a strategy; see compute_medians().
+
+    name  the name of the figure
+    """
     keys, _ = FIGURES[name]
     figures: list[Any] = []
-    for run in runs_of_lock:
+    for run in runs_of_strategy:
         figure = run
         for key in keys:
             figure = figure[key]
@@ -67,7 +72,8 @@ def _summarize_runs(name: str, runs_of_lock: Sequence[Any]) -> float | None:
 def make_sheet(summary: Summary) -> tables.Sheet:
     """Return the table with a row for each strategy: a verdict, and the medians of the figures.
 
-    The verdict is the first unexpected one, or else that of the first round.
+    The verdict is the first unexpected one of the rounds. If there is none, it is the verdict of
+    the first round.
     """
     figures_by_strategy = summary["medians"]
     runs = summary["runs"]
@@ -80,7 +86,8 @@ def make_sheet(summary: Summary) -> tables.Sheet:
     rows = []
     for lock in dict.fromkeys(run["lock"] for run in runs):
         runs_of_lock = (run for run in runs if run["lock"] == lock)
-        # The first unexpected run, or else the first one: False is less than True.
+        # min() returns the first run whose `as_expected` is False, because False is less than True.
+        # If there is none, it returns the first run.
         worst_run = min(runs_of_lock, key=itemgetter("as_expected"))
         figures = figures_by_strategy.get(lock)
         texts = [_format_figure(name, figures[name]) if figures else "" for name in columns]
@@ -90,9 +97,10 @@ def make_sheet(summary: Summary) -> tables.Sheet:
 
 
 def _describe_verdict(run: Any) -> str:
-    """Return the verdict in words; `lost updates` if it is `unknown` and the run lost updates.
+    """Return the verdict in words.
 
-    Such a run ended before its stock had run out, so its strategy had no chance to oversell.
+    `unknown` is replaced by `lost updates` if the run lost updates. Such a run ended before its
+    stock had run out, so its strategy had no chance to oversell.
     """
     if run["verdict"] == "unknown" and (run.get("lost_updates") or 0) > 0:
         return "lost updates"
@@ -100,7 +108,7 @@ def _describe_verdict(run: Any) -> str:
 
 
 def markdown(summary: Summary) -> str:
-    """Return the table as Markdown, with the setup and the command below it."""
+    """Return the table as Markdown, with the setup and the command line below it."""
     command = "make load"
     command_line_options = summary["load"]["given"]
     if command_line_options:
@@ -109,7 +117,7 @@ def markdown(summary: Summary) -> str:
 
 
 def _format_figure(name: str, figure: float | None) -> str:
-    """Format a figure. None is `unknown` for a processor time, and a dash for other figures."""
+    """Format a figure. None becomes `unknown` for a processor time, and otherwise a dash."""
     if figure is None:
         return "unknown" if name.startswith("CPU") else "-"
     _, format_spec = FIGURES[name]
@@ -125,17 +133,18 @@ def make_title(summary: Summary) -> str:
     products = "One hot product"
     if load["products"] > 1:
         products = f"{load['products']} products, Zipf skew {load['skew']:g}"
-    parts = [products, clients]
+    phrases = [products, clients]
     if load["hold_ms"]:
-        parts.append(f"hold {load['hold_ms']} ms")
-    parts.append(format_count(load["nodes"], "node"))
-    return ", ".join(parts)
+        phrases.append(f"hold {load['hold_ms']} ms")
+    phrases.append(format_count(load["nodes"], "node"))
+    return ", ".join(phrases)
 
 
 def _describe_setup(summary: Summary) -> str:
-    """Return the setup of the load, and in how many exact sales orders + stock left = stock put up.
+    """Return sentences on the setup of the load, and on the balance of the exact sales.
 
-    The text calls the units put up for sale "stock asked".
+    The balance: in how many of the sales with an exact verdict are the orders plus the stock left
+    equal to the units that were put up for sale, which the text calls "stock asked"?
     """
     load = summary["load"]
     rounds = summary["rounds"]

@@ -1,4 +1,6 @@
-"""The story of a broken sale: the buyers and faults that matter, one event per line.
+"""The story of a sale whose verdict is not `exact`: its most important events, one per line.
+
+The story shows the injected faults, and the steps of the few buyers who explain the verdict:
 
 0.000 s  victim (node A) has the lock, fence 7
 0.004 s  victim reads a stock of 10
@@ -23,14 +25,14 @@ from loadtest.judge.verdict import Judgement
 
 #: The maximum number of lines of a story, including the last one, which sums up the rest.
 MAX_LINES = 14
-#: The maximum number of buyers whose steps are shown: the cast of the story.
+#: The maximum number of buyers whose steps the story shows.
 MAX_FOLLOWED_BUYERS = 3
 #: The rules whose findings explain a broken sale, the best explanation first.
 EXPLAINING_RULES = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
-#: The outcome of a release that failed -> the words after "releases, and".
+#: The outcome of a failed release of the lock -> the words after "<buyer> releases, and".
 RELEASE_WORDS = {"expired": "finds that the lock was not its own", "unknown": "gets no answer"}
-#: A buyer's request stops at a point of the purchase where it was told to wait. A stop at these
-#: points gets no line, because the read or the order there has one already.
+#: A fault can stop a buyer's request at a named point of the purchase. A stop at one of these
+#: points gets no line, because the read or the order at that point has a line already.
 POINTS_WITH_OTHER_LINES = ("after_read", "after_commit")
 #: The number of holders -> its word.
 NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
@@ -39,62 +41,63 @@ NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five"}
 class Weight(IntEnum):
     """The importance of a line. If a story is too long, the lowest weights are omitted first."""
 
-    #: The evidence of a fault.
+    #: An observation which proves that a fault happened.
     EVIDENCE = 0
     #: An answer that explains no finding, or a release that failed.
     ANSWER = 1
-    #: A read, or a hold of the lock by one buyer alone.
+    #: A read of the stock, or a lock that one buyer alone holds.
     STEP = 2
-    #: An order, a stop at a point, the first hold of the lock, or a sign that the lock failed.
+    #: An order, a stop at a point of the purchase, the first holder of the lock, an answer that
+    #: explains a finding of the judge, or a sign that the lock failed.
     TURNING_POINT = 3
+    #: An injected fault.
     FAULT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the story.
+    """One line of the story, at a time in nanoseconds."""
 
-    t  its time, in nanoseconds
-    """
-
-    t: int
+    time_ns: int
     weight: Weight
     text: str
 
 
 def tell_story(judgement: Judgement) -> list[str]:
-    """Return at most MAX_LINES lines, each with the seconds since the first line and an event.
+    """Return the lines of the story, at most MAX_LINES.
 
-    The story follows the few buyers that _choose_followed_buyers() returns.
+    Each line has an event, and the seconds from the first line to it.
     """
-    cast = _choose_followed_buyers(judgement)
-    order_lines = _make_order_lines(judgement, cast)
-    lines = list(_make_lock_lines(judgement, cast)) + list(_make_step_lines(judgement, cast))
+    followed_attempts = _choose_followed_attempts(judgement)
+    order_lines = _make_order_lines(judgement, followed_attempts)
+    lines = list(_make_lock_lines(judgement, followed_attempts))
+    lines += _make_step_lines(judgement, followed_attempts)
     lines += order_lines
-    lines += _make_answer_lines(judgement, cast)
-    lines.sort(key=attrgetter("t"))
+    lines += _make_answer_lines(judgement, followed_attempts)
+    lines.sort(key=attrgetter("time_ns"))
     lines.sort(key=attrgetter("weight"), reverse=True)  # stable: equal weights stay sorted by time
-    shown_lines = sorted(lines[: MAX_LINES - 1], key=attrgetter("t"))
-    start = 0
+    shown_lines = sorted(lines[: MAX_LINES - 1], key=attrgetter("time_ns"))
+    start_ns = 0
     if shown_lines:
-        start = shown_lines[0].t
-    texts = [f"{(line.t - start) / 1e9:6.3f} s  {line.text}" for line in shown_lines]
+        start_ns = shown_lines[0].time_ns
+    texts = [f"{(line.time_ns - start_ns) / 1e9:6.3f} s  {line.text}" for line in shown_lines]
     unlisted_orders = len(judgement.orders) - sum(line in shown_lines for line in order_lines)
-    texts.append(f" ...      {_summarize_rest(judgement, start, unlisted_orders)}")
+    texts.append(f" ...      {_summarize_rest(judgement, start_ns, unlisted_orders)}")
     return texts
 
 
 def get_buyer_name(attempt: str) -> str:
-    """Return a buyer's name: the last part of its attempt's id."""
+    """Return a buyer's name: the last part of the id of the buyer's attempt to buy."""
     return attempt.rpartition("/")[2]
 
 
 def find_last_commits(history: ProductHistory) -> dict[str, Commit]:
-    """Return the last commit of each attempt; the earlier ones failed.
+    """Return the last commit of each attempt. If an attempt has several, the earlier ones failed.
 
-    A `sold` answer proves its commit. If the commit was not recorded, it gets the answer's time.
+    An answer `sold` proves that there was a commit. If the commit was not recorded, the returned
+    commit has the time of the answer.
     """
-    # Copies, because the commits of the history must stay as they were recorded.
+    # Copies, because the commits of the history must not be changed.
     commits = {commit.attempt: replace(commit) for commit in history.commits}
     for request in history.requests:
         if request.type == "ok" and request.answered_at is not None:
@@ -106,12 +109,12 @@ def find_last_commits(history: ProductHistory) -> dict[str, Commit]:
     return commits
 
 
-def _choose_followed_buyers(judgement: Judgement) -> list[str]:
-    """Return the attempts that the story follows, at most MAX_FOLLOWED_BUYERS.
+def _choose_followed_attempts(judgement: Judgement) -> list[str]:
+    """Return the attempts whose steps the story tells, at most MAX_FOLLOWED_BUYERS.
 
-    They are the first two attempts of each finding, and the victims of the fault. If these are
-    fewer than two attempts, the rivals of the victims, the holders of the lock and all other
-    attempts are added, in this order.
+    They are the first two attempts of each finding, and the victims: the buyers whom a fault hits
+    during their purchase. If these are fewer than two attempts, further ones are added: first the
+    rivals, who buy while a victim is stopped, then the holders of the lock, then all others.
     """
     ranks = {rule: rank for rank, rule in enumerate(EXPLAINING_RULES)}
 
@@ -122,26 +125,26 @@ def _choose_followed_buyers(judgement: Judgement) -> list[str]:
     attempts = [event["attempt"] for event in judgement.events if "attempt" in event]
     victims = [attempt for attempt in attempts if get_buyer_name(attempt).startswith("victim")]
     rivals = [attempt for attempt in attempts if get_buyer_name(attempt).startswith("rival")]
-    cast: list[str] = []
+    followed: list[str] = []
     for finding in findings:
-        cast += finding.attempts[:2]
-    cast += victims
-    if len(set(cast)) < 2:
-        cast += sorted(rivals, key=get_buyer_name)
-        cast += [hold.attempt for hold in judgement.holds]
-        cast += attempts
-    without_repetitions = dict.fromkeys(cast)
+        followed += finding.attempts[:2]
+    followed += victims
+    if len(set(followed)) < 2:
+        followed += sorted(rivals, key=get_buyer_name)
+        followed += [hold.attempt for hold in judgement.holds]
+        followed += attempts
+    without_repetitions = dict.fromkeys(followed)
     return list(without_repetitions)[:MAX_FOLLOWED_BUYERS]
 
 
-def _make_lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each time that a buyer of the cast gets the lock.
+def _make_lock_lines(judgement: Judgement, followed_attempts: Sequence[str]) -> Iterator[Line]:
+    """Yield a line for each time that a followed buyer gets the lock.
 
     If other buyers hold the lock at that time, the line says how many holders there are.
     """
     commits = find_last_commits(judgement)
     for hold in judgement.holds:
-        if hold.attempt not in cast:
+        if hold.attempt not in followed_attempts:
             continue
         other_holds = [other for other in judgement.holds if other.start < hold.start < other.end]
         text = get_buyer_name(hold.attempt)
@@ -152,19 +155,20 @@ def _make_lock_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line
             text += f", fence {hold.fence}"
         if other_holds:
             text += f": {_describe_holders(other_holds, hold.start, commits)}"
-        is_first = hold is judgement.holds[0]  # the story begins with it
-        weight = Weight.TURNING_POINT if other_holds or is_first else Weight.STEP
+        is_first_holder = hold is judgement.holds[0]
+        weight = Weight.TURNING_POINT if other_holds or is_first_holder else Weight.STEP
         yield Line(hold.start, weight, text)
 
 
 def _describe_holders(
     other_holds: Sequence[LockHold], time_ns: int, commits: Mapping[str, Commit]
 ) -> str:
-    """Return how many buyers hold the lock when a buyer gets it at `time_ns`, in words.
+    """Return in words how many buyers hold the lock when another buyer gets it at `time_ns`.
 
-    If all other holders have sold by then, the text says that they have not released the lock yet.
+    If the orders of all other holders are committed by then, the text says that these holders have
+    not released the lock yet.
 
-    other_holds  the holds of the other buyers at this time
+    other_holds  the times in which the other buyers hold the lock; each includes `time_ns`
     """
     number = NUMBER_WORDS.get(1 + len(other_holds), str(1 + len(other_holds)))
     if not all(_has_sold(other, time_ns, commits) for other in other_holds):
@@ -180,28 +184,28 @@ def _has_sold(hold: LockHold, time_ns: int, commits: Mapping[str, Commit]) -> bo
     return commit is not None and commit.done_at is not None and commit.done_at < time_ns
 
 
-def _make_step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield the lines of the faults, and of the cast's reads, releases and stops.
+def _make_step_lines(judgement: Judgement, followed_attempts: Sequence[str]) -> Iterator[Line]:
+    """Yield the lines of the faults, and of the followed buyers' reads, releases and stops.
 
-    A buyer stops at a point of its purchase where a fault told it to wait. These events get no
-    line: the preparation of a fault, a read of the same stock as before, a release that worked, and
-    a stop at one of POINTS_WITH_OTHER_LINES.
+    A fault can stop a buyer at a point of its purchase. These events get no line: the preparation
+    of a fault, a read of the same stock as before, a release that worked, and a stop at one of
+    POINTS_WITH_OTHER_LINES.
 
-    cast  the buyers whom the story follows
+    followed_attempts  the attempts whose steps the story tells
     """
-    last_amounts: dict[str, int | None] = {}
+    last_stock_reads: dict[str, int | None] = {}
     for event in judgement.events:
         attempt = event.get("attempt", "")
         if event["by"] == "fault":
             yield from _make_fault_lines(event)
-        elif attempt not in cast:
+        elif attempt not in followed_attempts:
             continue
         elif event["f"] == "after_read":
-            amount = event.get("amount")
-            if attempt not in last_amounts or last_amounts[attempt] != amount:
-                text = f"{get_buyer_name(attempt)} reads a stock of {amount}"
+            stock = event.get("amount")
+            if attempt not in last_stock_reads or last_stock_reads[attempt] != stock:
+                text = f"{get_buyer_name(attempt)} reads a stock of {stock}"
                 yield Line(event["t"], Weight.STEP, text)
-            last_amounts[attempt] = amount
+            last_stock_reads[attempt] = stock
         elif event["f"] == "released":
             yield from _make_release_lines(judgement, event)
         elif event["f"].startswith("stops at ") and not event["f"].endswith(
@@ -211,7 +215,11 @@ def _make_step_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line
 
 
 def _make_fault_lines(event: Event) -> Iterator[Line]:
-    """Yield the line for an event of a fault, except for its preparation (`arm`)."""
+    """Yield the line for an event of a fault.
+
+    An event of the phase `arm`, in which the fault is prepared, has no line. An event of the phase
+    `prove` says whether the fault was seen to happen.
+    """
     text = event.get("what", event["f"])
     phase = event.get("phase")
     if phase == "prove" and event["type"] == "fail":
@@ -239,28 +247,28 @@ def _make_release_lines(judgement: Judgement, event: Event) -> Iterator[Line]:
         yield Line(time, Weight.TURNING_POINT, text)
 
 
-def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
-    """Return a line for each order of the cast, at the time of its commit.
+def _make_order_lines(judgement: Judgement, followed_attempts: Sequence[str]) -> list[Line]:
+    """Return a line for each order of the followed buyers, at the time of its commit.
 
     An order has no line if its number or its commit is unknown.
 
-    cast  the buyers whom the story follows
+    followed_attempts  the attempts whose steps the story tells
     """
     order_numbers = dict(judgement.recovered_orders)
     for request in judgement.requests:
         if request.order is not None:
             order_numbers[request.attempt] = request.order
     commits = find_last_commits(judgement)
-    # A finding of `stale_write` on lost updates has `prevents_exact` False, because the finding
-    # `lost_update` already prevents an exact verdict. Its first attempt erased the decrements of
-    # its other attempts.
+    # A finding of the rule `stale_write` whose `prevents_exact` is False describes a lost update:
+    # the first of its attempts erased the decrements of the others. It does not have to prevent an
+    # exact verdict, because the finding `lost_update` already does.
     erased_by_writer = {
         finding.attempts[0]: finding.attempts[1:]
         for finding in judgement.findings
         if finding.rule == "stale_write" and not finding.prevents_exact
     }
     lines = []
-    for attempt in cast:
+    for attempt in followed_attempts:
         commit = commits.get(attempt)
         if attempt not in order_numbers or commit is None:
             continue
@@ -280,52 +288,54 @@ def _make_order_lines(judgement: Judgement, cast: Sequence[str]) -> list[Line]:
     return lines
 
 
-def _make_answer_lines(judgement: Judgement, cast: Sequence[str]) -> Iterator[Line]:
-    """Yield a line for each outcome that a buyer of the cast was answered, except `sold`.
+def _make_answer_lines(judgement: Judgement, followed_attempts: Sequence[str]) -> Iterator[Line]:
+    """Yield a line for each outcome, except `sold`, in the answers to a followed buyer.
 
-    If the buyer got the same outcome several times, the line has the time of the first answer.
+    If several answers have the same outcome, the line has the time of the first one.
     """
     refusals = [
         request
         for request in judgement.requests
-        if request.attempt in cast and request.outcome != "sold" and request.answered_at
+        if request.attempt in followed_attempts
+        and request.outcome != "sold"
+        and request.answered_at
     ]
-    explaining_attempts: set[str] = set()
+    attempts_in_findings: set[str] = set()
     for finding in judgement.findings:
-        explaining_attempts.update(finding.attempts)
+        attempts_in_findings.update(finding.attempts)
     refusals_by_outcome = group_by(refusals, attrgetter("attempt", "outcome"))
     for (attempt, outcome), requests in refusals_by_outcome.items():
         text = f"{get_buyer_name(attempt)} is answered {outcome}"
         if len(requests) > 1:
             text += f", {len(requests)} times"
-        explains_finding = attempt in explaining_attempts and outcome == "sold_out"
+        explains_finding = attempt in attempts_in_findings and outcome == "sold_out"
         weight = Weight.TURNING_POINT if explains_finding else Weight.ANSWER
         yield Line(requests[0].last_seen_at, weight, text)
 
 
-def _summarize_rest(judgement: Judgement, start: int, unlisted_orders: int) -> str:
-    """Return the text of the story's last line, which sums up what the other lines do not tell.
+def _summarize_rest(judgement: Judgement, start_ns: int, unlisted_orders: int) -> str:
+    """Return the text of the story's last line, which summarizes the events without a line.
 
-    start            the time of the first line, in nanoseconds
+    start_ns         the time of the first line, in nanoseconds
     unlisted_orders  the number of orders without a line
     """
-    parts = []
+    phrases = []
     if unlisted_orders > 0:
-        parts.append(f"and {unlisted_orders} more sold")
+        phrases.append(f"and {unlisted_orders} more sold")
     sold_out_times = [
         request.answered_at
         for request in judgement.requests
         if request.outcome == "sold_out" and request.answered_at
     ]
     if sold_out_times:
-        parts.append(f"last sold out at {(max(sold_out_times) - start) / 1e9:.1f} s")
+        phrases.append(f"last sold out at {(max(sold_out_times) - start_ns) / 1e9:.1f} s")
     if judgement.verdict == "deadlock":
         refused_buyers = sum(judgement.outcomes[outcome] for outcome in RETRIED_REFUSALS)
-        end = max(request.last_seen_at for request in judgement.requests)
-        parts.append(f"{refused_buyers} still refused at {(end - start) / 1e9:.1f} s")
-        parts.append(f"{format_count(judgement.stock_left, 'unit')} left")
+        end_ns = max(request.last_seen_at for request in judgement.requests)
+        phrases.append(f"{refused_buyers} still refused at {(end_ns - start_ns) / 1e9:.1f} s")
+        phrases.append(f"{format_count(judgement.stock_left, 'unit')} left")
     orders = format_count(len(judgement.orders), "order")
     total = f"{orders} for {format_count(judgement.initial_stock, 'unit')}"
-    if not parts:
+    if not phrases:
         return total
-    return f"{', '.join(parts)}: {total}"
+    return f"{', '.join(phrases)}: {total}"

@@ -1,4 +1,7 @@
-"""The table of a run, for the terminal and for Markdown files, and its summary.json."""
+"""The tables of verdicts and figures, for the terminal and for Markdown, and summary.json.
+
+A run is one rush under one strategy, with its figures and its verdict; a table has a row for each.
+"""
 
 import json
 import os
@@ -19,9 +22,9 @@ from loadtest.judge.run import Machine, Run, Summary, count_unanswered_buyers
 
 #: The strategy whose duration is compared with those of the others.
 REFERENCE_STRATEGY = "row-lock"
-#: The `fault` of a run that is a rush against a single process of the shop.
+#: The value of `fault` in a run of a rush against a single process of the shop.
 ONE_PROCESS = "rush-one-process"
-#: Figures in the table of a demo, or of a rush on another shop.
+#: The columns of figures in the table of `demo`, and of `target`, the rush on a third-party shop.
 DEMO_COLUMNS = (
     "orders",
     "stock left",
@@ -31,7 +34,7 @@ DEMO_COLUMNS = (
     "p50 ms",
     "seconds",
 )
-#: Figures in the table of a matrix, which compares many strategies.
+#: The columns of figures in the table of `matrix`, which compares many strategies.
 MATRIX_COLUMNS = (
     "orders",
     "stock left",
@@ -42,7 +45,7 @@ MATRIX_COLUMNS = (
     "seconds",
     "time / row-lock",
 )
-#: The column that is left out if every buyer has a final answer; it counts those without one.
+#: The number of buyers without a final answer. The column is left out if it is 0 in every row.
 OPTIONAL_COLUMN = "no answer"
 
 
@@ -58,17 +61,22 @@ def make_verdict_markup(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table for the terminal and for Markdown: a row for each run, with its verdict.
+    """A table for the terminal and for Markdown, with a row for each run.
 
-    headings  the headings of the figures, which follow the strategy and the verdict
-    rows      each run, and the texts of its figures
+    The first two columns are the strategy and the verdict.
+
+    headings  the headings of the other columns, which have figures
+    rows      each run, with the texts of its figures
     """
 
     headings: Sequence[str]
     rows: Sequence[tuple[Run, Sequence[str]]]
 
     def table(self) -> Table:
-        """Return the table for a terminal of 80 columns, so each heading has one word per line."""
+        """Return the table for the terminal.
+
+        Each heading has one word per line, so that the table fits into 80 columns.
+        """
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
         table.add_column(self.all_headings[0], no_wrap=True)
         table.add_column(self.all_headings[1])
@@ -90,15 +98,12 @@ class Sheet:
     @property
     def all_headings(self) -> list[str]:
         """The headings of all columns: the strategy, the verdict, and the figures."""
-        has_target = any("target" in run for run, _ in self.rows)
+        has_target = any("target" in run for run, _ in self.rows)  # a target: a third-party shop
         return ["target" if has_target else "lock", "verdict"] + list(self.headings)
 
 
 def make_sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:
-    """Return the table of some rushes.
-
-    OPTIONAL_COLUMN counts buyers without an answer. It is omitted if there are none.
-    """
+    """Return the table of some rushes, without OPTIONAL_COLUMN if every buyer has an answer."""
     has_unanswered_buyers = any(count_unanswered_buyers(run) for run in runs)
     columns = [name for name in columns if name != OPTIONAL_COLUMN or has_unanswered_buyers]
     return Sheet(columns, [(run, format_figures(run, runs, columns)) for run in runs])
@@ -114,8 +119,8 @@ def markdown_table(
 ) -> str:
     """Return a Markdown table with a paragraph below it.
 
-    left  the number of columns, from the first one, that are aligned to the left; the others, which
-          have figures, are aligned to the right
+    left  how many of the first columns are aligned to the left; the other columns, which have
+          figures, are aligned to the right
     """
     lines = [
         f"| {' | '.join(headings)} |",
@@ -132,7 +137,7 @@ def make_bold_verdict(verdict: str) -> str:
 
 
 def explain_unexpected(runs: Sequence[Run]) -> list[str]:
-    """Return the sentences of explain_run() on all runs that are not as expected."""
+    """Return the reasons and findings of all runs that are not as expected, one sentence each."""
     sentences = []
     for run in runs:
         if not run["as_expected"]:
@@ -141,27 +146,33 @@ def explain_unexpected(runs: Sequence[Run]) -> list[str]:
 
 
 def explain_run(run: Run) -> list[str]:
-    """Return the `why` of a run, if it has one, and its findings, one sentence each."""
+    """Return the reason of a run's verdict (`why`), if it has one, and the run's findings.
+
+    Each is one sentence that begins with the strategy.
+    """
     texts = [run.get("why", "")] + list(run.get("findings", ()))
     without_repetitions = dict.fromkeys(texts)
     return [f"{make_run_label(run)}: {text}" for text in without_repetitions if text]
 
 
 def print_without_markup(console: Console, lines: Sequence[str]) -> None:
-    """Print lines as they are: the text of another shop may look like Rich's markup."""
+    """Print lines in yellow, as they are.
+
+    The lines may have text of a third-party shop, which must not be interpreted as Rich's markup.
+    """
     for line in lines:
         console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
 
-def describe_machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
-    """Return the machine and the versions of its servers.
+def describe_machine(servers: Sequence[Mapping[str, Any]]) -> Machine:
+    """Return the number of CPUs, and the versions of Python and of the servers.
 
-    parts  the servers that /readyz lists; empty if they are unknown. The `detail` of a server
-           begins with its version, such as `version 18.4,` or `Valkey 9.1.2,`
+    servers  the servers that /readyz lists; empty if they are unknown. The `detail` of a server
+             begins with its version, such as `version 18.4,` or `Valkey 9.1.2,`
     """
     versions = {
-        part["name"]: str(part["detail"]).removeprefix("version ").partition(",")[0]
-        for part in parts
+        server["name"]: str(server["detail"]).removeprefix("version ").partition(",")[0]
+        for server in servers
     }
     database = ""  # empty for PostgreSQL
     for name in ("SQLite", "MariaDB", "MySQL"):
@@ -177,7 +188,7 @@ def describe_machine(parts: Sequence[Mapping[str, Any]]) -> Machine:
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
-    """Write summary.json into a folder atomically. Raises OSError, as when the disk is full."""
+    """Write summary.json into a folder atomically. Raises OSError, for example on a full disk."""
     temporary_file = folder / f".summary-{os.getpid()}.json"
     try:
         temporary_file.write_text(json.dumps(summary, indent=1) + "\n")
@@ -188,7 +199,7 @@ def write_summary(folder: Path, summary: Summary) -> None:
 
 
 def make_run_label(run: Run, quote: str = "") -> str:
-    """Return the name of a run's strategy, and whether the shop ran in one process.
+    """Return the name of a run's strategy, followed by "(one process)" if the shop had only one.
 
     quote  a mark to put before and after the name, such as a backtick
     """
@@ -199,9 +210,9 @@ def make_run_label(run: Run, quote: str = "") -> str:
 
 
 def format_figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> list[str]:
-    """Return the texts of the columns for a run; empty texts for a run that was not made.
+    """Return the texts of the columns for a run. They are empty if the verdict is `not_run`.
 
-    runs  all runs of the table, one of which may be the reference for durations
+    runs  all runs of the table; durations are compared with those of REFERENCE_STRATEGY
     """
     if run["verdict"] == "not_run":
         return [""] * len(columns)
@@ -209,7 +220,10 @@ def format_figures(run: Run, runs: Sequence[Run], columns: Sequence[str]) -> lis
 
 
 def _format_figure(column: str, run: Run, runs: Sequence[Run]) -> str:
-    """Return the text of a column for a run; `runs` are all runs of the table."""
+    """Return the text of one column for a run.
+
+    runs  all runs of the table
+    """
     match column:
         case "orders":
             return str(run["orders"])
@@ -247,7 +261,7 @@ def _format_relative_duration(run: Run, runs: Sequence[Run]) -> str:
     durations = [
         reference_run["duration_s"]
         for reference_run in runs
-        # A run that was not made has no duration.
+        # A run with the verdict `not_run` has no duration.
         if reference_run["lock"] == REFERENCE_STRATEGY and "duration_s" in reference_run
     ]
     if not durations:
@@ -256,7 +270,7 @@ def _format_relative_duration(run: Run, runs: Sequence[Run]) -> str:
 
 
 def describe_setup(summary: Summary) -> str:
-    """Return one sentence on the size of a summary's rushes, the machine and the date."""
+    """Return one sentence on the size of the rushes in a summary, the machine and the date."""
     machine = summary["machine"]
     first_run = summary["runs"][0]
     size = f"{first_run['buyers']} buyers, {first_run['initial_stock']} units"

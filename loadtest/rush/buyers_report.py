@@ -1,4 +1,4 @@
-"""The report of a rush's buyers: their requests, which only their processes know."""
+"""The report of a rush's buyers: their requests and answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,12 @@ class BuyersReport:
 
     lock      the strategy, or the name of the target
     sale      the number of the sale; 0 in a third-party shop
-    attempts  the id of the rush, with which the buyers' Idempotency-Keys begin
-    arrived   how many buyers were at the barrier
+    attempts  the id of the rush. An attempt is one purchase of one buyer; its id, which is also
+              its Idempotency-Key, is `<id of the rush>/<name of the buyer>`
+    arrived   how many buyers waited at the barrier, just before their first request
     requests  the requests of all buyers, with their answers
     stopped   whether the rush was stopped before every buyer had an answer
-    lost      a sentence for each process that ended between the release and its report
+    lost      a sentence for each process of buyers that ended before it had sent its report
     """
 
     lock: str
@@ -34,12 +35,15 @@ class BuyersReport:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the report that as_json() has serialized."""
+        """Return the report from the fields that as_json() returned."""
         requests = [Request(*request_fields) for request_fields in fields["requests"]]
         return cls(**{**fields, "requests": requests})
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields for json.dumps(), faster than asdict(), which copies each request."""
+        """Return the fields as json.dumps() can encode them.
+
+        dataclasses.asdict() would be slower, because it copies each request.
+        """
         requests = [fields_of_request(request) for request in self.requests]
         return {**vars(self), "requests": requests}
 
@@ -48,7 +52,7 @@ class BuyersReport:
         return make_buyer_events(self.requests, self.lock, self.product, self.sale)
 
     def append_to(self, path: Path | str) -> None:
-        """Append the events to the history in a file. Raises OSError."""
+        """Append the events to a history file (docs/history.md). Raises OSError."""
         with History(path) as history:
             for event in self.events():
                 history.record(**event)

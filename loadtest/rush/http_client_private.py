@@ -1,7 +1,8 @@
-"""The only uses of private names of geventhttpclient, the HTTP client of Locust's users.
+"""All uses of private names of geventhttpclient, the HTTP client of Locust's users.
 
-A new version of geventhttpclient may rename them: `install` says which name is missing. This module
-must not import Locust, which patches the whole process; locust/locust_private.py imports it.
+A new version of geventhttpclient may rename them. Then install() raises MissingName. This module
+must not import Locust, because importing Locust patches the whole process. locust/locust_private.py
+imports this module.
 """
 
 import select
@@ -27,7 +28,8 @@ class MissingName(RuntimeError):
 def install() -> None:
     """Replace two methods of geventhttpclient's connection pool, for the whole process.
 
-    Raises MissingName.
+    They let call_before_sending() work, and let one process have more than 1,023 connections.
+    Raises MissingName if geventhttpclient lacks a private name that this module uses.
     """
     require_names()
     ConnectionPool.get_socket = _get_socket_after_callback  # type: ignore[method-assign,assignment]
@@ -70,9 +72,9 @@ def call_before_sending(session: Any, callback: Callable[[], object]) -> None:
     """Call `callback` just before each request of this FastHttpSession is sent.
 
     geventhttpclient builds the request, with its headers and cookies, and then takes a connection
-    from its pool. `callback` is called between the two, so that only the bytes have to be sent
-    after it. If the request is sent with catch_response=True, the time that Locust records for it
-    excludes the time of `callback`.
+    from its pool. `callback` is called between these two steps, so that afterwards only the bytes
+    have to be sent. If the request is sent with catch_response=True, the response time in Locust's
+    statistics does not include the time of `callback`.
     """
     client_pool = session.client.clientpool
     find_client = client_pool.get_client
@@ -119,12 +121,12 @@ def check_each_host(session: Any, check: Callable[[str], object]) -> None:
 
 
 def is_counted(response: Any) -> bool:
-    """Return whether a response was used in a `with` block, at whose end Locust counts it."""
-    return bool(response._entered)  # of Locust's ResponseContextManager
+    """Return whether Locust has counted a response, at the end of the response's `with` block."""
+    return bool(response._entered)  # a private name of Locust's ResponseContextManager
 
 
 def _get_socket_after_callback(pool: Any) -> Any:
-    """Take a connection from a pool, after the callback of call_before_sending() if it has one."""
+    """Take a connection from a pool. First call the pool's callback of call_before_sending()."""
     before_sending = getattr(pool, "before_sending", None)
     if before_sending is not None:
         before_sending()
@@ -132,10 +134,13 @@ def _get_socket_after_callback(pool: Any) -> Any:
 
 
 def _is_connection_open(_pool: Any, connection: Any) -> bool:
-    """Return whether an idle connection can be used: it has no data to read and is not closed.
+    """Return whether an idle connection can be used again.
 
-    The original uses select(), which cannot watch file descriptors above 1,023. With more buyers in
-    a process, the later ones would have to connect again during the rush.
+    It cannot be used if it is closed. It also cannot if there is something to read from it, which
+    usually means that the server has closed it.
+
+    The original method uses select(), which cannot watch file descriptors above 1,023. In a process
+    with more buyers, some would have to connect again during the rush.
     """
     if connection is None or connection.fileno() < 0:
         return False

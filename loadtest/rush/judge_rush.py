@@ -23,25 +23,25 @@ def judge_rush(
     nodes_recorded: bool = False,
     leaked_keys: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the run of a rush, as in `summary.json`, without its expected verdict.
+    """Judge a rush, and return its run: the figures and the verdict, as in `summary.json`.
+
+    The caller has to add the expected verdict, and to call mark_incomplete_as_unknown(): this
+    verdict does not consider whether the rush was stopped or lost buyers.
 
     events         the events of the buyers, and those of the nodes if they were recorded
     stock_left     None if the shop shows no stock
     judging_scope  what is judged and what is not, as describe_judging_scope() returns it
 
     SaleRecord (judge/sale_record.py) describes the other parameters.
-
-    The caller has to call mark_incomplete_as_unknown(): the verdict here does not consider whether
-    the rush was stopped or lost buyers.
     """
-    # The judge needs a stock. If the shop shows none, assume that no update of it was lost.
+    # The judge needs a stock. If the shop shows none, assume that each order took one unit.
     judged_stock_left = plan.stock - len(orders)
     if stock_left is not None:
         judged_stock_left = stock_left
     arrivals = report.arrived
     if report.lost:
-        # A lost process has not reported how many of its buyers arrived, so the judge must not
-        # count them as `never_arrived`.
+        # A lost process has not reported how many of its buyers arrived. So assume that all did:
+        # the judge must not count them as `never_arrived`.
         arrivals = plan.buyers
     judgement = Judgement(
         events=events,
@@ -57,7 +57,7 @@ def judge_rush(
         product=report.product,
         sale=report.sale,
         nodes_recorded=nodes_recorded,
-        undisturbed=True,
+        undisturbed=True,  # no fault is injected in a rush
     )
     run: dict[str, Any] = {
         "lock": report.lock,
@@ -81,9 +81,9 @@ def judge_rush(
 
 
 def mark_incomplete_as_unknown(run: MutableMapping[str, Any]) -> None:
-    """Make the verdict on a rush `unknown` if it was stopped or lost buyers.
+    """Change the verdict on a rush to `unknown` if the rush was stopped or lost buyers.
 
-    The verdict on an oversold rush stays `oversold`.
+    The verdict `oversold` stays, because missing answers cannot explain surplus orders.
     """
     reasons = list(run.get("lost", ()))
     if run.get("stopped"):

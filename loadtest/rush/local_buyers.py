@@ -21,7 +21,7 @@ from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
 from loadtest.target.target import Buyer, Target
 
-#: Time for which gevent runs ready greenlets before it reads answers: Python's switch interval.
+#: Python's switch interval: gevent runs ready greenlets for this long before it reads sockets.
 USUAL_SWITCH_SECONDS = sys.getswitchinterval()
 #: The switch interval from the release until the report: long enough for every buyer to send its
 #: request before an answer is read.
@@ -29,7 +29,7 @@ RELEASE_SWITCH_SECONDS = 1.0
 
 
 def wait_forever() -> NoReturn:
-    """Wait until Locust stops this user, because Locust replaces a user that ends."""
+    """Wait until Locust stops this user. A user that returned would be replaced by a new one."""
     while True:
         Event().wait()
 
@@ -38,18 +38,18 @@ def wait_forever() -> NoReturn:
 class LocalBuyers:
     """The buyers of this process in one rush.
 
-    The barrier is the instant just before a buyer's first request is sent. All buyers are released
-    once the last of them has arrived there, so that they buy within some tens of milliseconds.
-    Locust's `spawning_complete` is too early: some buyers are still connecting then.
+    Each buyer stops at the barrier, just before its first request is sent. When the last buyer has
+    arrived there, all are released, so that they buy within some tens of milliseconds. Locust's
+    event `spawning_complete` comes too early: some buyers are still connecting then.
 
     id             the id of the rush
     numbers        the numbers of the buyers of this process
     send_message   sends a message to the coordinator, the process that opened the sale
     seconds_ahead  the seconds by which this machine's clock is ahead of the coordinator's
     requests       the requests of each buyer, by its key
-    arrived        the number of buyers at the barrier
-    finished       the number of buyers with their last answer
-    released_at    the time of the release on this machine's monotonic clock; 0 before
+    arrived        the number of buyers who have arrived at the barrier
+    finished       the number of buyers who have their last answer
+    released_at    the time of the release on this machine's monotonic clock; 0 before the release
     """
 
     id: str
@@ -66,38 +66,42 @@ class LocalBuyers:
     _has_reported: bool = False
 
     def __post_init__(self) -> None:
-        self._free_numbers = iter(self.numbers)
+        self._unused_numbers = iter(self.numbers)
         self._barrier = Event()
         #: The keys of the buyers whose buy() was called and has sent no request yet.
         self._unsent_keys: set[str] = set()
 
     def add_buyer(self, user: Any) -> Buyer:
-        """Return the next buyer for a Locust user, and choose its node of the shop.
+        """Return a new buyer for a Locust user, and choose the node of the shop for its requests.
 
-        A surplus user waits forever. Pressing `w` in Locust's terminal adds one.
+        If there are more users than buyers, the surplus users wait forever. For example, the key
+        `w` in Locust's terminal adds a user.
         """
-        number = next(self._free_numbers, None)
+        number = next(self._unused_numbers, None)
         if number is None:
             wait_forever()
         user.client.base_url = self.plan.hosts[number % len(self.plan.hosts)]
         buyer = Buyer(number, f"{self.id}/buyer-{number}", user.client)
-        call_before_sending(user.client, lambda: self.record_sending(buyer.key))
+        call_before_sending(user.client, lambda: self.wait_and_record_sending(buyer.key))
         return buyer
 
     def get_steps(self, user: Any) -> Any:
-        """Return the object whose connect() and buy() a buyer calls.
+        """Return the object with the methods connect() and buy() for this user.
 
-        For this project's shop it is Locust's user itself, for a third-party shop a TargetSteps.
+        For this project's shop the object is the user itself, for a third-party shop a TargetSteps.
         """
         if isinstance(self.target, OurShop):
             return user
         return TargetSteps(self.target, self.plan.hosts, user.client, self.report_failure)
 
-    def record_sending(self, key: str) -> None:
-        """Record that a purchase is sent now. Before its first purchase the buyer waits here.
+    def wait_and_record_sending(self, key: str) -> None:
+        """Record that a buyer's purchase is sent now. Before its first one, wait at the barrier.
 
-        Only the first request of each buy() is recorded. For other requests of buy(), and for those
-        of prepare() and connect(), this does nothing.
+        The HTTP client calls this before each request. Only the first request of each buy() is
+        recorded. Before other requests of buy(), and before those of prepare() and connect(), this
+        function does nothing.
+
+        key  the key of the buyer
         """
         if key not in self._unsent_keys:
             return
@@ -109,7 +113,7 @@ class LocalBuyers:
     def _wait_at_barrier(self) -> None:
         """Wait until the coordinator releases the buyers.
 
-        A buyer that comes after the release, or still waits when the rush ends, waits forever.
+        Waits forever if the buyers were already released, or if the rush ends during the wait.
         """
         if self._barrier.is_set():
             wait_forever()
@@ -123,22 +127,23 @@ class LocalBuyers:
     def release(self, at: float) -> None:
         """Release all waiting buyers at `at`, a time on the coordinator's monotonic clock."""
         released_at = at + self.seconds_ahead
-        gc.freeze()  # so that no collection scans thousands of buyers while they send
+        gc.freeze()  # so that no garbage collection scans thousands of buyers while they send
         sys.setswitchinterval(RELEASE_SWITCH_SECONDS)
         gevent.sleep(max(0.0, released_at - time.monotonic()))
         self.released_at = released_at
         self._barrier.set()
 
     def send_purchase(self, buyer: Buyer, buy: Callable[[Buyer], Answer]) -> Answer:
-        """Let a buyer send its purchase, and record its times and its answer.
+        """Call buy() for a buyer, and record the times and the answer of its request.
 
-        The buyer's first request is built before it waits at the barrier, so that only its bytes
+        The first request is built before the buyer waits at the barrier, so that only its bytes
         have to be sent after the release.
         """
         self._unsent_keys.add(buyer.key)
         answer = buy(buyer)
-        # If buy() sent a request, it was recorded then, and this call does nothing.
-        self.record_sending(buyer.key)
+        # Usually the HTTP client has recorded the request already, and this call does nothing. It
+        # records a request only if buy() returned without sending one.
+        self.wait_and_record_sending(buyer.key)
         answer.record(self.requests[buyer.key][-1])
         return answer
 
@@ -156,7 +161,8 @@ class LocalBuyers:
         """
         if answer.outcome not in RETRIED_OUTCOMES:
             return False
-        # A third-party shop may sell twice to a buyer who repeats a request, but not after `busy`.
+        # A third-party shop without idempotency keys may sell a second unit for a repeated request.
+        # After `busy` there is no such risk, because nothing was sold.
         may_repeat = self.target.repeatable or answer.outcome == "busy"
         deadline = self.released_at + self.plan.deadline
         must_stop = self._rush_is_over or time.monotonic() > deadline
@@ -166,16 +172,19 @@ class LocalBuyers:
         return True
 
     def finish(self) -> NoReturn:
-        """Count a buyer as finished, and wait forever. The last one to finish sends the report."""
+        """Count a buyer as finished, and wait forever.
+
+        When the last buyer who arrived at the barrier has finished, send this process's report.
+        """
         self.finished += 1
         if self.finished == self.arrived:
             self.send_report()
         wait_forever()
 
     def report_failure(self, error: ShopUnreachable) -> NoReturn:
-        """Send an error to the coordinator, so that the rush ends without a verdict. Wait forever.
+        """Send an error to the coordinator, which ends the rush without a verdict. Wait forever.
 
-        error  an error in the target's file, or of a shop that does not answer
+        error  an error in the target's file, or the error of a request that got no answer
         """
         self.send_message(messages.FAILED, error=messages.make_sendable(str(error)))
         wait_forever()
@@ -188,17 +197,20 @@ class LocalBuyers:
             self.end_rush()
 
     def end_rush(self) -> None:
-        """End the rush: the buyers send no more requests, and those already sent are reported."""
+        """Let the buyers send no more requests, and report the requests that they have sent."""
         self._rush_is_over = True
         self._barrier.set()
         self.send_report()
 
     def send_report(self) -> None:
-        """Send the report, once: all requests and answers, in the coordinator's time."""
+        """Send the coordinator all requests and answers, with times on the coordinator's clock.
+
+        Further calls do nothing.
+        """
         if self._has_reported:
             return
         self._has_reported = True
-        # Undo the two settings of release().
+        # release() has frozen the garbage collector and changed the switch interval.
         gc.unfreeze()
         sys.setswitchinterval(USUAL_SWITCH_SECONDS)
         packed_requests: list[list[Any]] = []

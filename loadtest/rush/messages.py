@@ -17,9 +17,9 @@ from loadtest.target.target import Target, TargetError, get_target_file
 
 logger = logging.getLogger("loadtest")
 
-#: To the workers: the time at which the buyers are released.
+#: To the workers: release the buyers at a given time.
 RELEASE = "rush_go"
-#: To the workers: the rush is over; those that have not reported yet report now.
+#: To the workers: the rush is over; a worker that has not sent its report sends it now.
 END = "rush_end"
 #: To the master: a process has prepared its buyers.
 PREPARED = "rush_prepared"
@@ -31,10 +31,11 @@ REPORT = "rush_report"
 FAILED = "rush_failed"
 KINDS = (RELEASE, END, PREPARED, ARRIVED, REPORT, FAILED)
 
-#: Two monotonic clocks that differ by less than this count as the same clock of one machine. A
-#: small difference is measured even then, because reading two clocks takes some microseconds.
+#: Two processes on one machine have the same monotonic clock. Even then a small difference is
+#: measured, because reading two clocks takes some microseconds. So a difference of at most this
+#: counts as 0.
 SAME_CLOCK_SECONDS = 0.001
-#: How often both clocks are read for one offset.
+#: How many times measure_clock_offset() reads both clocks.
 CLOCK_SAMPLES = 5
 
 
@@ -42,8 +43,8 @@ def measure_clock_offset() -> float:
     """Return the time of day minus the monotonic clock, in seconds.
 
     The offset is the same for all processes of a machine, so a different offset shows a different
-    machine. The clocks are read several times, and the fastest reading counts: in the others the
-    process may have been descheduled between the two clocks.
+    machine. Both clocks are read several times, and the fastest of these readings is used: in a
+    slower one, the process may have been descheduled between the two clocks.
     """
     fastest_seconds = float("inf")
     offset = 0.0
@@ -64,7 +65,7 @@ def measure_seconds_ahead(remote_offset: float) -> float:
     of day, the difference of their offsets is the difference of their monotonic clocks. A
     difference of at most SAME_CLOCK_SECONDS counts as 0.
 
-    remote_offset  the measure_clock_offset() of the other machine
+    remote_offset  what measure_clock_offset() returned on the other machine
     """
     difference = remote_offset - measure_clock_offset()
     return difference if abs(difference) > SAME_CLOCK_SECONDS else 0.0
@@ -81,10 +82,10 @@ def pack_request(request: Request, seconds_ahead: float = 0.0) -> list[Any]:
     answered_at = request.answered_at
     if answered_at is not None:
         answered_at -= ahead_ns
-    coordinators_request = replace(
+    request_on_coordinators_clock = replace(
         request, sent_at=request.sent_at - ahead_ns, answered_at=answered_at
     )
-    return [make_sendable(field) for field in fields_of_request(coordinators_request)]
+    return [make_sendable(field) for field in fields_of_request(request_on_coordinators_clock)]
 
 
 def make_sendable(field: Any) -> Any:
@@ -103,11 +104,12 @@ def make_sendable(field: Any) -> Any:
 def pick_sendable_state(target: Target, attributes_before: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of a target that can be sent to the workers.
 
-    Buyers in other processes need the attributes that open() has set. Raises TargetError if one of
-    these cannot be sent. Other attributes that cannot be sent are left out, because __init__() of
-    each worker's target sets them. The values are those that a worker gets: a tuple becomes a list.
+    Buyers in other processes need the attributes that the target's open() has set. Raises
+    TargetError if one of these cannot be sent. Other attributes that cannot be sent are left out,
+    because the worker's own target sets them in __init__(). The returned attributes are as a worker
+    receives them: a tuple has become a list.
 
-    attributes_before  the attributes before open()
+    attributes_before  the target's attributes before open() was called
     """
     state = {}
     for name, attribute in vars(target).items():

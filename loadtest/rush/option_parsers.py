@@ -10,7 +10,10 @@ Parser = Callable[[str], Any]
 
 
 def make_number_parser(minimum: float, maximum: float, number_type: type = float) -> Parser:
-    """Return a parser of numbers. It raises ArgumentTypeError, which names the bounds."""
+    """Return a parser of numbers from `minimum` to `maximum`.
+
+    For any other text the parser raises ArgumentTypeError, with the bounds in its message.
+    """
     is_whole = number_type is int
     # Digits only: int() and float() would also accept `1_000`, `nan` and numbers of any length.
     pattern = r"[0-9]{1,12}" if is_whole else r"[0-9]{1,9}(\.[0-9]{1,9})?"
@@ -32,7 +35,7 @@ make_whole_number_parser = partial(make_number_parser, number_type=int)
 def parse_name(text: str) -> str:
     """Return the name of a product or a strategy. Raises ArgumentTypeError."""
     if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", text):
-        raise ArgumentTypeError(f"{text[:64]!r} is not 1 to 64 letters, digits, - and _")
+        raise ArgumentTypeError(f"{text[:64]!r} is not a name of 1 to 64 letters, digits, - and _")
     return text
 
 

@@ -1,4 +1,8 @@
-"""Permission to rush a machine: this machine always, another one only if the user names it."""
+"""Permission for a rush, in which many buyers send requests to a shop at the same instant.
+
+A rush on this machine is always allowed. A rush on another machine is allowed only if the user
+gives the machine's host name with PERMISSION_FLAG.
+"""
 
 import socket
 from ipaddress import ip_address
@@ -15,7 +19,7 @@ def get_hostname(url: str) -> str:
     try:
         parts = urlsplit(url)
         hostname = parts.hostname
-    except ValueError:  # a bracket is missing, for instance
+    except ValueError:  # for example, a bracket of an IPv6 address is missing
         hostname = None
     if not hostname or parts.scheme not in ("http", "https"):
         raise TargetError(
@@ -49,9 +53,9 @@ def require_permission(url: str, allowed_hostname: str, *, buyers: int) -> str:
             f"{buyers} buyers will rush {hostname} at one instant: press Ctrl-C if you are not "
             "allowed to rush it"
         )
-    difference = f"; {PERMISSION_FLAG} names {allowed_hostname}" if allowed_hostname else ""
+    flag_phrase = f"; {PERMISSION_FLAG} allows {allowed_hostname}" if allowed_hostname else ""
     raise TargetError(
-        f"{hostname} is not this machine{difference}. {buyers} buyers at one instant may "
+        f"{hostname} is not this machine{flag_phrase}. {buyers} buyers at one instant may "
         "take a shop down, and against one that is not yours it is an attack. If you may "
         f"rush it, add {PERMISSION_FLAG} {hostname}"
     )

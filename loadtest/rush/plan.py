@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 class RushPlan:
     """The plan of one rush. Processes send it to each other as the dict of dataclasses.asdict().
 
-    Raises ValueError for a plan without an address or without a buyer. The bounds of the other
-    fields are checked by the parsers of the options, and by the shop.
+    Raises ValueError if there is no address or no buyer. The bounds of the other fields are checked
+    by the parsers of the options, and by the shop.
 
-    hosts          the addresses of the shop, which the buyers use in turn
+    hosts          the addresses of the shop; the first buyer uses the first, and so on in turn
     buyers         the number of buyers
     stock          the units with which the sale is opened
-    deadline       seconds after the common start of all buyers, after which they give up
-    lock           the strategy; like `hold_ms` and `product`, for this project's shop alone
-    hold_ms        milliseconds between check and decrement
-    target         the file that describes another shop; empty: this project's shop
-    i_may_load     the host name of another machine that may be rushed
+    deadline       seconds from the release of the buyers until they stop repeating requests
+    lock           the strategy that guards the stock; only for this project's shop
+    hold_ms        milliseconds between check and decrement; only for this project's shop
+    product        the product that the buyers buy; only for this project's shop
+    target         the file that describes a third-party shop; empty: this project's shop
+    i_may_load     the host name of another machine against which the user allows a rush
     restock_token  the shop's SHOP_RESTOCK_TOKEN; it is not sent to the buyers
     judge          whether the process that opens the sale judges the rush; otherwise it returns a
                    BuyersReport, and the caller judges it together with the nodes' records

@@ -1,10 +1,11 @@
 """One rush, in its coordinator: the process that opens the sale.
 
 In a rush many buyers send their purchases at the same instant. The coordinator announces the rush
-to the processes with the buyers. Each buyer waits at the barrier, just before its first request is
-sent. The coordinator releases the buyers when the last of them has arrived there, or after a time
-limit, and it gets one report from each process. It judges the rush, unless the plan's `judge` is
-False. A rush that lost a process before its report is never exact.
+to the processes that run the buyers. Each buyer waits at the barrier, just before its first request
+is sent. The coordinator releases the buyers when all of them have arrived there, or after a time
+limit. When its buyers have their answers, each process sends one report. The coordinator then
+judges the rush, unless the plan's `judge` is False. If a process ends before its report, the
+verdict on the rush is never `exact`.
 """
 
 import socket
@@ -41,26 +42,26 @@ from loadtest.target.target import Target
 
 #: The id of the only process if Locust has no workers.
 LOCAL_PROCESS_ID = "local"
-#: The violation that orders from before the rush are gone or have another buyer now.
+#: The name of a violation: orders from before the rush are gone, or have another buyer now.
 CHANGED_EARLIER_ORDERS = "changed_before"
-#: Time from the release message to the release, for the message to reach every worker.
+#: The coordinator sends the release message this long before the release, so that the message
+#: reaches every worker in time.
 RELEASE_LEAD_SECONDS = 0.05
 POLL_INTERVAL_SECONDS = 0.2
 #: How long to wait for reports after the rush was ended early.
 REPORT_TIMEOUT_SECONDS = 5.0
 #: How long to wait for answers after the buyers' deadline.
 ANSWER_GRACE_SECONDS = 60.0
-#: The lowest rate at which buyers are expected at the barrier. The time limit for their arrival is
-#: computed from it.
+#: The time limit for the buyers' arrival at the barrier allows a rate as low as this.
 MIN_ARRIVALS_PER_SECOND = 20
 
 
 @dataclass
 class BuyerProcess:
-    """A process with buyers.
+    """A process that runs buyers of the rush.
 
-    id            Locust's name of the process: the machine's name and a random part. It is
-                  LOCAL_PROCESS_ID for the only process
+    id            Locust's id of the process: the machine's name and a random part. If Locust has
+                  only one process, the id is LOCAL_PROCESS_ID
     buyers        the numbers of its buyers
     pid           its process id; 0 until it has reported that it has prepared its buyers
     has_arrived   whether all its buyers are at the barrier
@@ -75,12 +76,13 @@ class BuyerProcess:
 
     @property
     def machine(self) -> str:
-        """The name of the machine of a process that is a worker."""
+        """The name of the worker's machine."""
         return self.id.rpartition("_")[0]
 
     @property
     def worker_number(self) -> int:
-        """The worker's number in messages, 0, 1, 2, ...: the same as that of its first buyer."""
+        """The number of the worker in log and error messages: 0, 1, 2, ..."""
+        # The first buyer of worker n is buyer n; see Rush.__post_init__().
         return self.buyers.start
 
     def has_ended(self) -> bool:
@@ -98,19 +100,19 @@ class BuyerProcess:
 class Rush:
     """One rush: its sale, the processes with its buyers, and their requests.
 
-    id            a unique text, with which the Idempotency-Keys of the buyers begin
-    arrived       the number of buyers who were at the barrier, by the reports
-    requests      the requests of all buyers, by the reports
-    runner        Locust's runner
-    workers       Locust's ids of the processes with the buyers; empty if this process has them
-    released_at   the monotonic time at which the buyers may buy; 0 before the release
-    stopped       whether the rush was stopped before every buyer had an answer
-    failure       a sentence why there is no verdict, such as on a shop that does not answer, on an
-                  error in the target's file, or on a process that ended before the release; else ""
-    lost          a sentence for each process that ended between the release and its report
-    judged_orders the orders by which the rush was judged
-    judged_stock  the stock by which the rush was judged; None if the shop shows none
-    is_concluded  whether conclude() has been called
+    runner         Locust's runner
+    workers        Locust's ids of the worker processes; empty if this process runs the buyers
+    id             a unique text, with which the Idempotency-Keys of the buyers begin
+    arrived        how many buyers reached the barrier, according to the reports so far
+    released_at    the monotonic time at which the buyers may buy; 0 before the release
+    requests       the requests of the buyers, from the reports so far
+    stopped        whether the rush was stopped before every buyer had an answer
+    failure        a sentence on why there is no verdict, otherwise empty. The shop did not answer,
+                   the target's file has an error, or a process ended before the release
+    lost           a sentence for each process that ended after the release without a report
+    is_concluded   whether conclude() has been called
+    judged_orders  the orders that were read from the shop to judge the rush
+    judged_stock   the stock that was read from the shop to judge the rush; None if it shows none
     """
 
     plan: RushPlan
@@ -129,7 +131,8 @@ class Rush:
     judged_stock: int | None = None
 
     def __post_init__(self) -> None:
-        # Workers beyond the number of buyers get no buyers.
+        # Buyers are dealt to the processes in turn: with 3 processes, the first gets the buyers
+        # 0, 3, 6, ... If there are more workers than buyers, the last workers get none.
         ids = (self.workers or [LOCAL_PROCESS_ID])[: self.plan.buyers]
         self.processes = {
             id: BuyerProcess(id, range(first, self.plan.buyers, len(ids)))
@@ -139,20 +142,25 @@ class Rush:
 
     @cached_property
     def sale_counter(self) -> SaleCounter:
-        """The counter of this sale's orders, which knows the keys of all buyers."""
+        """The object that counts the orders and the stock of this sale."""
         names = [f"buyer-{number}" for number in range(self.plan.buyers)]
         return SaleCounter(self.target, {name: f"{self.id}/{name}" for name in names})
 
     def open(self) -> dict[str, Any]:
         """Open the sale, and return the announcement of the rush. Raises ShopUnreachable.
 
-        The announcement's `shares` map the id of each process to the arguments of a range() that
-        yields the numbers of its buyers.
+        The announcement has these fields:
+
+        rush    the id of the rush
+        plan    the fields of the RushPlan, without its token
+        clock   the offset of this machine's clock, see messages.measure_clock_offset()
+        state   the attributes that the target's open() has set, for the workers' targets
+        shares  by the id of each process, the arguments of a range() with its buyers' numbers
         """
         attributes_before = dict(vars(self.target))
         self.sale_counter.open(self.plan.stock)
         state = {}
-        if self.workers:  # the buyers' processes need the attributes that open() has set
+        if self.workers:
             state = messages.pick_sendable_state(self.target, attributes_before)
         shares = {}
         for id, process in self.processes.items():
@@ -168,11 +176,11 @@ class Rush:
     def release_and_wait(self) -> None:
         """Release the buyers when all have arrived, and wait until all processes have reported.
 
-        If not all buyers arrive in time, those who have arrived are released without the others.
-        The reports have a time limit, too. Returns as soon as the rush is over (see is_over).
+        If not all buyers arrive in time, only those who have arrived are released. The reports have
+        a time limit, too. Returns early if the rush has failed, lost a process or was concluded.
         """
-        arrival_seconds = self.plan.buyers / MIN_ARRIVALS_PER_SECOND + self.target.prepare_s
-        self._wait_for_processes(lambda process: process.has_arrived, arrival_seconds)
+        arrival_timeout = self.plan.buyers / MIN_ARRIVALS_PER_SECOND + self.target.prepare_s
+        self._wait_for_processes(lambda process: process.has_arrived, arrival_timeout)
         if self.is_over:
             return
         lead_seconds = RELEASE_LEAD_SECONDS if self.workers else 0.0
@@ -186,13 +194,15 @@ class Rush:
 
     @property
     def is_over(self) -> bool:
-        """True if the rush is concluded, has failed, or has lost a process."""
+        """True if there is nothing to wait for: concluded, failed, or a process was lost."""
         return bool(self.failure or self.lost or self.is_concluded)
 
-    def _wait_for_processes(self, is_done: Callable[[BuyerProcess], bool], seconds: float) -> None:
-        """Wait until every process is done, or the rush is over, at most `seconds`.
+    def _wait_for_processes(self, is_done: Callable[[BuyerProcess], bool], timeout: float) -> None:
+        """Wait until is_done() holds for every process, or the rush is over.
 
-        A process that has ended without a report is recorded as lost, so that the rush is over.
+        A process that has ended without a report is recorded as lost, which ends the rush.
+
+        timeout  the longest wait, in seconds
         """
 
         def is_wait_over() -> bool:
@@ -203,14 +213,14 @@ class Rush:
                     self.record_lost_process(process)
             return self.is_over
 
-        self._wait(is_wait_over, seconds)
+        self._wait_until(is_wait_over, timeout)
 
-    def _wait(self, condition: Callable[[], bool], seconds: float) -> None:
-        """Wait until `condition` holds, at most `seconds`.
+    def _wait_until(self, condition: Callable[[], bool], timeout: float) -> None:
+        """Wait until condition() holds, or `timeout` seconds have passed.
 
-        The condition is checked after every message, and at intervals.
+        The condition is checked after every message, and every POLL_INTERVAL_SECONDS.
         """
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + timeout
         while not condition() and time.monotonic() < deadline:
             self._message_received.clear()
             self._message_received.wait(POLL_INTERVAL_SECONDS)
@@ -218,7 +228,7 @@ class Rush:
     def _is_lost(self, process: BuyerProcess) -> bool:
         """Return whether a worker has ended, or Locust has missed its heartbeats.
 
-        False if there are no workers, so that this process has all buyers.
+        Without workers this process runs all buyers. It cannot be lost, so False is returned.
         """
         if process.id == LOCAL_PROCESS_ID:
             return False
@@ -229,20 +239,20 @@ class Rush:
     def record_lost_process(self, process: BuyerProcess) -> None:
         """Record that a process has ended without a report.
 
-        Before the release, the rush has failed. After the release, only the requests and answers of
-        the buyers of this process are lost.
+        If it ended before the release, the rush has failed. If it ended later, the rush can still
+        be judged, but without the requests and answers of this process's buyers.
         """
         worker = f"worker {process.worker_number} on {process.machine}"
         lost_buyers = len(process.buyers)
         if self.released_at:
             self.lost.append(
-                f"{worker} is gone, and with it the answers to {lost_buyers} of "
-                f"{self.plan.buyers} buyers"
+                f"{worker} has ended, so the answers to {lost_buyers} of {self.plan.buyers} buyers "
+                "are lost"
             )
             return
         self.failure = self.failure or (
-            f"{worker} is gone, and with it {lost_buyers} of {self.plan.buyers} buyers: no buyer "
-            "was released. The worker's log says why; start it and the rush again"
+            f"{worker} has ended, with {lost_buyers} of {self.plan.buyers} buyers, before the "
+            "buyers were released. The worker's log says why; start the worker and the rush again"
         )
 
     def handle_message(self, message: Any) -> None:
@@ -268,10 +278,11 @@ class Rush:
     # --- the end of the rush --------------------------------------------------------------------
 
     def conclude(self) -> dict[str, Any]:
-        """Collect the missing reports, and return the run of this rush.
+        """Collect the missing reports, and judge the rush.
 
-        If the plan's `judge` is False, return the BuyersReport as JSON instead. If the rush could
-        not be judged, the verdict is `unknown`, and the run has an `error`.
+        Return its run: the figures and the verdict, as in `summary.json`. If the rush could not be
+        judged, the verdict is `unknown`, and the run has an `error`. If the plan's `judge` is
+        False, return the fields of the BuyersReport instead.
         """
         try:
             self._collect_reports()
@@ -290,22 +301,24 @@ class Rush:
 
     def _collect_reports(self) -> None:
         """End the rush in the processes that have not reported, and wait for their reports."""
-        late_processes = [
+        processes_without_report = [
             process
             for process in self.processes.values()
+            # Without a pid the process has not prepared its buyers, so it sends no report.
             if process.pid and not process.has_reported
         ]
-        for process in late_processes:
+        for process in processes_without_report:
             self.runner.send_message(messages.END, {"rush": self.id}, process.id)
-        self._wait(
+        self._wait_until(
             lambda: all(
-                process.has_reported or self._is_lost(process) for process in late_processes
+                process.has_reported or self._is_lost(process)
+                for process in processes_without_report
             ),
             REPORT_TIMEOUT_SECONDS,
         )
 
     def make_report(self) -> BuyersReport:
-        """Return the joint report of the processes with the buyers."""
+        """Return one report that combines the reports of all processes."""
         return BuyersReport(
             lock=self.target.name,
             product=self.target.product,
@@ -318,13 +331,13 @@ class Rush:
         )
 
     def judge(self) -> dict[str, Any]:
-        """Judge the rush by the shop's orders and stock, and return its run as in `summary.json`.
+        """Read the shop's orders and stock, and judge the rush by them.
 
-        A rush that was stopped or lost buyers is `unknown`, unless it is oversold. Raises
-        ShopUnreachable.
+        Return its run: the figures and the verdict, as in `summary.json`. If the rush was stopped
+        or lost buyers, the verdict is `unknown`, unless it is `oversold`. Raises ShopUnreachable.
         """
-        last_requests = {request.attempt: request for request in self.requests}
-        sold_count = sum(request.outcome == "sold" for request in last_requests.values())
+        last_requests_by_buyer = {request.attempt: request for request in self.requests}
+        sold_count = sum(request.outcome == "sold" for request in last_requests_by_buyer.values())
         unsettled_findings = self.sale_counter.wait_until_settled(sold_count)
         stock_left = self.sale_counter.stock()
         orders_or_total = self.sale_counter.orders()  # an int if the shop shows only their number
@@ -361,16 +374,16 @@ class Rush:
         orders: Sequence[Mapping[str, Any]],
         unsettled_findings: Sequence[str],
     ) -> None:
-        """Add the findings that only a third-party shop's run can have.
+        """Add the findings that only the run of a third-party shop can have.
 
-        They concern orders that the shop has not written within `settles_s`, answers and orders()
-        that number orders differently, and earlier orders (from before the rush) that have changed.
+        These are sentences on orders that the shop did not write within `settles_s`, on different
+        order numbers in answers and in orders(), and on changes of orders from before the rush.
 
         The verdict becomes `unknown` in three cases:
 
-        - The rush was `undersold`, but the shop was still writing orders.
-        - It was `exact`, but earlier orders have changed.
-        - It was `oversold`, but the surplus may consist of earlier orders that have changed.
+        - It was `undersold`, but the shop was still writing orders.
+        - It was `exact`, but orders from before the rush have changed.
+        - It was `oversold`, but the surplus orders may be changed orders from before the rush.
 
         unsettled_findings  the sentences that SaleCounter.wait_until_settled() returned
         """
@@ -383,19 +396,21 @@ class Rush:
         if changed_orders := self.sale_counter.describe_changed_earlier_orders():
             run["violations"].append(CHANGED_EARLIER_ORDERS)
             run["findings"] += changed_orders
-            surplus_may_be_earlier = run["oversold"] <= self._count_possible_earlier_orders(orders)
+            surplus_may_be_earlier_orders = run["oversold"] <= self._count_possible_earlier_orders(
+                orders
+            )
             if run["verdict"] == "exact" or (
-                run["verdict"] == "oversold" and surplus_may_be_earlier
+                run["verdict"] == "oversold" and surplus_may_be_earlier_orders
             ):
                 run |= {"verdict": "unknown", "why": changed_orders[0], "oversold": 0}
 
     def _count_possible_earlier_orders(
         self, orders: OrdersOrTotal | Sequence[Mapping[str, Any]]
     ) -> int:
-        """Return how many of these orders may be orders from before the rush that were changed.
+        """Return how many of these orders may be changed orders from before the rush.
 
-        An earlier order whose number or buyer was changed looks like a new order, but its buyer is
-        not in the rush.
+        If the number or the buyer of an order from before the rush changes, the order looks new.
+        But neither its buyer nor its number belongs to a buyer of the rush.
         """
         if isinstance(orders, int):
             return 0
@@ -420,7 +435,7 @@ class Rush:
         differences = describe_changes(self.judged_orders, orders)
         stock_left = self.sale_counter.stock()
         if stock_left != self.judged_stock:
-            differences.append(f"stock() said {self.judged_stock}, and says {stock_left} now")
+            differences.append(f"stock() was {self.judged_stock}, and is {stock_left} now")
         return {
             "orders": count_orders(orders),
             "changes": differences,

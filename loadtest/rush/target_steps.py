@@ -1,7 +1,10 @@
-"""The steps of a buyer as a target's file defines them, in place of the locustfile's own steps.
+"""The requests of a buyer of a target, a third-party shop that a file of the user describes.
 
-Locust counts a purchase as a failure by the meaning that the target's read() gives it: `sold_out`
-is no failure. A request of prepare() is counted by its status, and any other as a success.
+For this project's shop, the locustfile itself makes the requests.
+
+In its statistics, Locust counts a purchase as a success or a failure according to the Answer that
+the target's read() returned: `sold_out` is a success. A request of prepare() is a failure if its
+status is 400 or above. Further requests of buy() are successes.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +26,7 @@ from loadtest.target.target import (
     summarize_response,
 )
 
-#: The usual reason for an answer in HTML.
+#: A hint in the error message if read() fails on a page in HTML.
 HTML_HINT = (
     "An HTML page is often a login or an error: does prepare() log in and send the CSRF token? "
     "Where the shop answers with pages, read response.text or response.url. "
@@ -32,15 +35,16 @@ HTML_HINT = (
 
 @dataclass
 class TargetSteps:
-    """The steps of one buyer of a target's shop.
+    """The requests of one buyer: connect() before the barrier, and then buy().
 
-    They replace the `request` of the buyer's client, through which the target's code sends.
+    The target's code sends requests through `client`, whose method request() is replaced by that of
+    this object.
 
-    addresses  the addresses of the shop: the buyer may send requests to their hosts only
+    addresses  the addresses of the shop: the buyer may send requests to these hosts only
     client     the buyer's HTTP client
-    give_up    called with an error in the target's file, or of a shop that does not answer; it ends
-               the rush without a verdict
-    responses  the responses that Locust has not counted yet, each with whether its request may fail
+    give_up    ends the rush without a verdict. It is called with the error if the target's code
+               fails, or if the shop does not answer
+    responses  the responses that Locust has not counted yet, each with True if its request may fail
                (because the target's code has passed catch_response=True)
     """
 
@@ -51,31 +55,31 @@ class TargetSteps:
     responses: list[tuple[Any, bool]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Replace request() of the client by that of this object, and check each request's host."""
-        self.hosts = {get_hostname(address) for address in self.addresses}
+        """Replace the client's request(), and let the client check the host of each request."""
+        self.allowed_hosts = {get_hostname(address) for address in self.addresses}
         self._send_request = self.client.request
         self.client.request = self.request
-        check_each_host(self.client, self._require_own_host)
+        check_each_host(self.client, self._require_allowed_host)
 
     def request(self, *arguments: Any, **options: Any) -> Any:
         """Send a request of this buyer. Locust counts it later, when its meaning is known."""
         response = self._send_request(*arguments, **{**options, "catch_response": True})
-        # With catch_response=True the target's code says that the request may fail.
+        # The target's code itself passes catch_response=True for a request that may fail.
         may_fail = bool(options.get("catch_response"))
         self.responses.append((response, may_fail))
         return response
 
     def connect(self, buyer: Buyer) -> None:
-        """Make the requests before the barrier, such as login and cart.
+        """Send the requests that come before the barrier, such as login and cart.
 
-        If one fails, give_up() ends the rush and does not return.
+        If a request fails, give_up() ends the rush and does not return.
         """
         try:
             try:
                 call_target_method(self.target, self.target.prepare, buyer)
             finally:
-                # If a request failed, an exception of prepare() is only a consequence: the
-                # TargetError on the request replaces it.
+                # If a request failed, this raises a TargetError on that request. It replaces an
+                # exception of prepare(), which was probably caused by the failed request.
                 self._count_and_require_success()
         except ShopUnreachable as error:
             self.give_up(error)
@@ -83,7 +87,7 @@ class TargetSteps:
             self.give_up(build_target_error(self.target, "prepare", error))
 
     def buy(self, buyer: Buyer) -> Answer:
-        """Send the purchase once, and return the meaning of its answer.
+        """Send the purchase once, and return the meaning of the shop's answer.
 
         If the target's code fails, give_up() ends the rush and does not return.
         """
@@ -103,7 +107,10 @@ class TargetSteps:
         return answer
 
     def _count_purchase(self, purchase_response: Any, answer: Answer) -> None:
-        """Let Locust count the requests of buy(): the purchase as `answer`, others as successes."""
+        """Let Locust count the requests of buy().
+
+        The purchase is counted according to its answer, any other request as a success.
+        """
         for response, _ in self.responses:
             with response:
                 if response is purchase_response:
@@ -112,19 +119,20 @@ class TargetSteps:
                     response.success()
         self.responses.clear()
 
-    def _require_own_host(self, host: str) -> None:
-        """Raise TargetError unless a request or a redirect to this host goes to the shop."""
-        if host not in self.hosts:
-            own_hosts = ", ".join(sorted(self.hosts))
+    def _require_allowed_host(self, host: str) -> None:
+        """Raise TargetError unless this is a host of the shop."""
+        if host not in self.allowed_hosts:
+            allowed_hosts = ", ".join(sorted(self.allowed_hosts))
             raise TargetError(
-                f"a request or a redirect leads to {host}, and only {own_hosts} may be asked: pass "
-                "allow_redirects=False, or another --host"
+                f"a request or a redirect leads to {host}, but only {allowed_hosts} may get "
+                "requests: pass allow_redirects=False, or another --host"
             )
 
     def _count_and_require_success(self) -> None:
-        """Let Locust count the requests of prepare(). Raises TargetError for the first that failed.
+        """Let Locust count the requests of prepare().
 
-        A request that was sent with catch_response=True may fail.
+        Raises TargetError for the first request that failed, unless it was sent with
+        catch_response=True.
         """
         responses = self.responses
         self.responses = []
@@ -132,7 +140,7 @@ class TargetSteps:
             # The status is 0 if there was no answer.
             failed = not may_fail and not 0 < response.status_code < 400
             if not is_counted(response):
-                _count(response, failed)
+                _count_response(response, failed)
             if failed:
                 sent_request = response.request_meta
                 reason = summarize_response(response) if response.status_code else response.error
@@ -143,7 +151,7 @@ class TargetSteps:
                 )
 
 
-def _count(response: Any, failed: bool) -> None:
+def _count_response(response: Any, failed: bool) -> None:
     """Let Locust count a response, as a failure or as a success."""
     with response:
         if failed:
@@ -153,11 +161,13 @@ def _count(response: Any, failed: bool) -> None:
 
 
 def read_answer(target: Target, response: Any) -> Answer:
-    """Return the meaning of a response to buy(). Return NO_ANSWER if the shop did not answer.
+    """Return the meaning of a purchase's response. Return NO_ANSWER if the shop did not answer.
 
-    If read() fails on a response with a status of 500 or above, the purchase may have happened, so
-    the answer is an open `error`. Raises TargetError if read() fails on any other response, if it
-    returns no Answer, or if buy() returned no response.
+    If the target's read() fails on a response with a status of 500 or above, the Answer is an
+    `error` that may have sold a unit. Raises TargetError if read() fails on any other response, if
+    it returns no Answer, or if buy() returned no response.
+
+    response  what the target's buy() returned
     """
     status = getattr(response, "status_code", None)
     if not isinstance(status, int):

@@ -11,12 +11,12 @@ from loadtest.judge.intervals import Request, group_by
 def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
     """Return the fields of summary.json for the durations and the concurrency of a run.
 
-    RushFigures in judge/run.py describes them. A purchase is a buyer's first request and its
-    retries, which have the same `attempt`.
+    RushFigures in judge/run.py describes these fields. A purchase is a buyer's first request and
+    its retries, which have the same `attempt`.
     """
     purchases = group_by(requests, lambda request: request.attempt).values()
     first_sent_s = []
-    timed_purchases = []  # those that got an answer
+    timed_purchases = []  # (time of the first request, times of the answers), if there is an answer
     for purchase in purchases:
         sent_s = purchase[0].sent_at / 1e9
         first_sent_s.append(sent_s)
@@ -37,8 +37,7 @@ def measure_timing(requests: Sequence[Request]) -> dict[str, Any]:
         "arrival_spread_ms": round(spread_s * 1000, 1),
         "began_s": began_s,
         "requests": compute_percentiles(request_ms, 50, 99),
-        # A purchase is in flight until its first answer. Between that and a retry, the buyer waits
-        # for no answer.
+        # A purchase counts as in flight only until its first answer. Retries are not counted.
         "in_flight": compute_max_in_flight([(sent, times[0]) for sent, times in timed_purchases]),
     }
 
@@ -59,8 +58,8 @@ def compute_max_in_flight(intervals: Iterable[tuple[float, float]]) -> int:
 def compute_percentiles(values: Iterable[float], *percents: int) -> dict[str, float]:
     """Return the percentiles as p50, p99 and so on, and the largest value as `max`.
 
-    By the nearest-rank method p95 is the smallest value that at least 95 % of the values do not
-    exceed. If there are no values, all results are 0.
+    They are computed by the nearest-rank method: at least 95 % of the values are less than or equal
+    to p95, and p95 is the smallest such value. Without values, all percentiles are 0.
     """
     sorted_values = sorted(values) or [0.0]
     ranks = {f"p{percent}": ceil(len(sorted_values) * percent / 100) for percent in percents}

@@ -108,7 +108,7 @@ def test_rush_with_a_missing_buyer_is_unknown() -> None:
     ("is_stopped", "why"),
     [
         (True, "the rush was stopped"),
-        (False, "worker 1 on host is gone, and with it the answers to 1 of 3"),
+        (False, "worker 1 on host has ended, so the answers to 1 of 3 buyers are lost"),
     ],
 )
 def test_incomplete_rush_is_unknown_unless_it_had_oversold(

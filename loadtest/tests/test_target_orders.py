@@ -557,7 +557,7 @@ def test_stock_that_changes_after_the_verdict_is_found() -> None:
     assert rush.judge()["verdict"] == "exact"
     assert rush.reread_orders() == {"orders": 4, "changes": [], "renamed": 0}
     target.stocks_by_call = [2]
-    assert rush.reread_orders()["changes"] == ["stock() said 0, and says 2 now"]
+    assert rush.reread_orders()["changes"] == ["stock() was 0, and is 2 now"]
 
 
 def test_finding_on_orders_that_never_come_has_advice() -> None:

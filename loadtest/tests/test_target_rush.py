@@ -228,7 +228,7 @@ def test_more_units_than_buyers_cannot_oversell(run_target: RunTarget, host: str
         ),
         (
             "    def buy(self, buyer): return buyer.client.get('http://192.0.2.1/')\n",
-            r"a request or a redirect leads to 192\.0\.2\.1, and only 127\.0\.0\.1 may be asked",
+            r"a request or a redirect leads to 192\.0\.2\.1, but only 127\.0\.0\.1 may get",
         ),
         # A wrong setting of the target ends the rush: when the sale is opened, or later.
         (

@@ -413,7 +413,7 @@ def test_error_of_a_server_is_one_line(
 
     assert run_printing_errors(run) == 2
     error_class = type(error).__name__
-    message = f"a server failed in the run: {error_class}: refused; see its log in var/\n"
+    message = f"a server failed during the run: {error_class}: refused; see its log in var/\n"
     assert capsys.readouterr().out == message
 
 

@@ -24,7 +24,7 @@ LIST_TIMEOUT_SECONDS = 2
 def add_arguments(parser: LocustArgumentParser) -> None:
     """Add the options of a rush.
 
-    Paths, addresses and secrets are set on the command line only: the web UI neither shows nor
+    Paths, addresses and secrets can be set on the command line only. The web UI neither shows nor
     accepts them.
     """
 
@@ -35,16 +35,16 @@ def add_arguments(parser: LocustArgumentParser) -> None:
     def add_hidden(name: str, help_text: str, **settings: Any) -> None:
         parser.add_argument(name, default="", help=help_text, include_in_web_ui=False, **settings)
 
-    early_options = _parse_host_and_target()
-    # Other shops have no strategies and products, so with --target these options are refused.
-    if not early_options.target:
+    host_and_target = _parse_host_and_target()
+    # Only this project's shop has strategies and products. With --target these options are unknown.
+    if not host_and_target.target:
         add_shown(
             "--lock",
             "The strategy that guards the stock",
             RushPlan.lock,
             RUSH_OPTION_PARSERS["lock"],
             env_var="LOCUST_LOCK",
-            choices=_list_strategies(early_options.host),
+            choices=_list_strategies(host_and_target.host),
         )
         add_shown(
             "--hold-ms",
@@ -78,9 +78,10 @@ def add_arguments(parser: LocustArgumentParser) -> None:
 
 
 def _parse_host_and_target() -> argparse.Namespace:
-    """Parse the options --host and --target of sys.argv. The other options depend on their values.
+    """Parse only the options --host and --target of sys.argv.
 
-    As in Locust, LOCUST_HOST is the default of --host.
+    They decide which other options exist, and what the choices of --lock are. As in Locust,
+    LOCUST_HOST is the default of --host.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     default_host = os.environ.get("LOCUST_HOST") or DEFAULT_HOST
@@ -107,7 +108,7 @@ def build_plan(environment: Environment, restock_token: str = "") -> RushPlan:
     Locust's option `host` is the first address, and `num_users` is the number of buyers.
 
     restock_token  the value of --restock-token. LocustRushes has removed it from the options,
-                   because Locust sends these to its workers
+                   because Locust sends all options to its workers
     """
     options: Any = environment.parsed_options
     addresses = f"{environment.host or DEFAULT_HOST},{options.nodes}".split(",")
@@ -128,10 +129,10 @@ def build_plan(environment: Environment, restock_token: str = "") -> RushPlan:
 
 
 def load_target(plan: RushPlan) -> Target:
-    """Return the target of a plan, or this project's shop. Raises TargetError.
+    """Return the target that a rush is run against: a third-party shop, or this project's shop.
 
-    The --target of this process overrides that of the plan, because a worker may run on another
-    machine, where the file has another path.
+    The --target of this process has priority over the plan's target, because a worker may run on
+    another machine, where the file has another path. Raises TargetError.
     """
     path = _parse_host_and_target().target or plan.target
     if path:
@@ -141,10 +142,10 @@ def load_target(plan: RushPlan) -> Target:
 
 
 def require_permissions(plan: RushPlan) -> list[str]:
-    """Raise TargetError unless all the addresses may be rushed. Return warnings to print.
+    """Raise TargetError unless a rush is allowed on all addresses of the plan.
 
-    Without --target every address is allowed, because this project's shop opens a sale only for a
-    request with its secret token.
+    Return warnings to print. Without --target every address is allowed, because this project's shop
+    opens a sale only if the request has the shop's secret token.
     """
     if not plan.target:
         return []

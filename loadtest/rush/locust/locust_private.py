@@ -1,7 +1,7 @@
-"""The only uses of private names of Locust.
+"""All uses of private names of Locust.
 
-A new version of Locust may rename them: `install` says which name is missing.
-loadtest/rush/http_client_private.py has the private names of its HTTP client.
+A new version of Locust may rename them. Then install() raises MissingName.
+loadtest/rush/http_client_private.py uses the private names of Locust's HTTP client.
 """
 
 from typing import Any
@@ -49,21 +49,25 @@ def require_names() -> None:
 
 
 class FixedDispatcher(UsersDispatcher):
-    """Locust's dispatcher without rebalancing, which would stop buyers during their purchase.
+    """Locust's dispatcher of users to workers, but without rebalancing during a rush.
 
-    A worker that joins gets buyers from the next rush on. The buyers of a lost worker are not
-    replaced: they may have bought.
+    Rebalancing would stop buyers during their purchase. A worker that joins during a rush gets
+    buyers in the next one. The buyers of a lost worker are not replaced by new ones, because they
+    may have bought already.
     """
 
     def add_worker(self, worker_node: WorkerNode) -> None:
-        """Ignore a worker that joins during a rush."""
+        """Do not rebalance when a worker joins during a rush."""
 
     def remove_worker(self, worker_node: WorkerNode) -> None:
-        """Ignore a worker that is lost during a rush."""
+        """Do not rebalance when a worker is lost during a rush."""
 
 
 def worker_ids_in_dispatch_order(runner: Any) -> list[str]:
-    """Return the ids of the workers in the order in which they get users; empty without workers."""
+    """Return the ids of the workers in the order in which they get users.
+
+    Return an empty list if Locust runs without workers.
+    """
     if not isinstance(runner, MasterRunner):
         return []
     dispatcher: Any = runner._users_dispatcher

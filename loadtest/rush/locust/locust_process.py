@@ -1,4 +1,4 @@
-"""Locust in one child process (loadtest/locust_child.py), for all rushes of a command.
+"""Locust in one child process (loadtest/locust_child.py), which runs all rushes of a command.
 
 loadtest/locustfile.py has the buyers. Locust is not imported here, because importing it patches
 threading for the whole process.
@@ -26,18 +26,22 @@ BUYERS_HISTORY = "buyers.jsonl"
 
 
 class RushFailed(StackError):
-    """The rush has no verdict, usually because of the target's file or of a silent shop."""
+    """The rush has no verdict.
+
+    Usually the target's file has an error, or the shop does not answer.
+    """
 
 
 @dataclass
 class LocustProcess:
-    """A Locust that waits for rushes to run. Use it as a context manager.
+    """A child process in which Locust runs one rush after the other. Use it as a context manager.
 
     log      the file of Locust's own log
-    workers  the number of processes with buyers; with 1 the child itself has the buyers
+    workers  the number of processes that run buyers; if it is 1, the child itself runs them
     pid      the process id of the child; 0 before it is started
 
-    `_why_ended` is None until the end of the `with` block, and then what why_ended() returned last.
+    `_why_ended` keeps what why_ended() returned at the end of the `with` block; before that it is
+    None.
     """
 
     log: IO[bytes]
@@ -47,9 +51,9 @@ class LocustProcess:
     _child: subprocess.Popen[bytes] = field(init=False)
 
     def __enter__(self) -> Self:
-        """Start Locust without waiting for it.
+        """Start the child without waiting until Locust is ready.
 
-        It runs in its own session, which the terminal's Ctrl-C does not reach.
+        The child has a session of its own, so that Ctrl-C in the terminal does not reach it.
         """
         with uninterrupted():
             self._child = subprocess.Popen(
@@ -65,7 +69,7 @@ class LocustProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End Locust, with its workers."""
+        """End the child and its workers."""
         with uninterrupted():
             if self._why_ended is not None:
                 return
@@ -75,7 +79,10 @@ class LocustProcess:
             self._child.communicate()
 
     def run_rush(self, plan: RushPlan) -> dict[str, Any]:
-        """Run one rush, and return its run as in `summary.json`. Raises StackError."""
+        """Run one rush, and return its figures and its verdict, as a run in `summary.json`.
+
+        Raises StackError.
+        """
         return self._request({"rush": asdict(plan)})
 
     def run_unjudged_rush(self, plan: RushPlan) -> BuyersReport:
@@ -89,7 +96,7 @@ class LocustProcess:
         The returned dict has these fields:
 
         orders   the number of orders now
-        changes  how the orders and the stock differ from those by which the rush was judged
+        changes  a sentence on each difference from the orders and the stock that were judged
         renamed  how many of the orders may be from before the rush, with another number or buyer
         """
         return self._request({"reread_orders": True})
@@ -99,12 +106,15 @@ class LocustProcess:
 
         The page writes its requests into files of `folder`; demo/rush_folder.py describes them.
 
-        plan  the addresses of the shop and its token; the page chooses the rest
+        plan  the addresses of the shop and its token; the page chooses the other fields
         """
         self._send({"serve": asdict(plan), "folder": folder})
 
     def why_ended(self) -> str:
-        """Return why Locust ended, with the end of its log; empty if it runs or was stopped."""
+        """Return why Locust ended by itself, with the last lines of its log.
+
+        Return "" if Locust still runs, or if this object has stopped it.
+        """
         if self._why_ended is not None:
             return self._why_ended
         exit_code = self._child.poll() if self.pid else None
@@ -125,7 +135,8 @@ class LocustProcess:
         return answer
 
     def _send(self, request: dict[str, Any]) -> None:
+        """Write a request to the child's stdin, as one line of JSON."""
         assert self._child.stdin is not None
-        with suppress(BrokenPipeError):  # the child has ended: _request() reports it
+        with suppress(BrokenPipeError):  # the child has ended; _request() raises an error
             self._child.stdin.write(json.dumps(request).encode() + b"\n")
             self._child.stdin.flush()

@@ -1,6 +1,7 @@
-"""The rushes of a Locust process, which opens their sales, runs their buyers, or does both.
+"""The rushes of a Locust process: in each, many buyers send their purchases at the same instant.
 
-The coordinator, the process that opens the sales, is Locust's only process, or its master.
+The process may open the sales, run buyers, or both. The coordinator is the process that opens the
+sales: Locust's master or, without workers, its only process.
 """
 
 import gc
@@ -42,14 +43,13 @@ NO_RUSH = "there was no rush"
 class LocustRushes:
     """The rushes of one Locust process, one after the other.
 
-    opens_sales  whether this process opens the sales, because it is not a worker; False before
-                 set_up()
-    plan         the plan of the next rush; None: it is built from Locust's options
+    opens_sales  whether this process is the coordinator; False before set_up()
+    plan         the plan of the next rush; if it is None, the plan is built from Locust's options
     token        the value of --restock-token, which is removed from Locust's options
     rush         the last rush whose sale this process opened
-    last_run     the run of the last concluded rush, or its BuyersReport as JSON if the plan's
-                 `judge` is False; empty before the first
-    buyers       this process's buyers in the last rush in which it had any
+    last_run     the run (figures and verdict) of the last concluded rush, or its BuyersReport as
+                 JSON if the plan's `judge` is False; empty before the first rush
+    buyers       this process's buyers in the last rush in which it had buyers
     """
 
     environment: Environment
@@ -66,12 +66,12 @@ class LocustRushes:
         self._set_up_done = Event()
         self._prepare_lock = RLock()
         self._conclude_lock = RLock()
-        #: Ends Locust's run, which would otherwise go on forever. locust_child.py, which uses
-        #: Locust as a library, sets another function.
+        #: Ends Locust's run after a rush; otherwise the run would never end. locust_child.py, which
+        #: uses Locust as a library, sets another function.
         self.end_run: Callable[[], object] = self._end_run_of_plain_locust
 
     def set_up(self, environment: Any) -> None:
-        """Connect to this Locust process, so that its runs become rushes.
+        """Register for the messages of this Locust process, so that its runs become rushes.
 
         Ends the process with exit code 2 if the target is unusable.
         """
@@ -82,8 +82,8 @@ class LocustRushes:
         self.options = options
         self.token = options.restock_token
         options.restock_token = ""  # Locust sends all options to its workers; they need no token
-        # Locust's options also carry the announcement of a rush. A worker may have received one
-        # before this call.
+        # The announcement of a rush is also an option, `rush`, because Locust sends its options to
+        # the workers. A worker may have received one before this call.
         vars(options).setdefault("rush", None)
         for kind in messages.KINDS:
             self.runner.register_message(kind, self._handle_message)
@@ -97,7 +97,7 @@ class LocustRushes:
         self._set_up_done.set()
 
     def _require_usable_target(self) -> None:
-        """Exit with code 2 if the file of --target is wrong, or if a host may not be rushed."""
+        """Exit with code 2 if the file of --target is wrong, or a host must not get a rush."""
         try:
             plan = build_plan(self.environment)
             load_target(plan)
@@ -108,7 +108,7 @@ class LocustRushes:
             sys.exit(2)
 
     def _handle_message(self, msg: Any, **_: Any) -> None:
-        """Pass a message on to the buyers and to the rush. Messages of other rushes are ignored."""
+        """Pass a message to the buyers and to the rush, unless the message is of another rush."""
         for listener in (self.buyers, self.rush):
             if listener is not None and listener.id == msg.data["rush"]:
                 listener.handle_message(msg)
@@ -116,15 +116,15 @@ class LocustRushes:
     # --- the buyers of this process -------------------------------------------------------------
 
     def get_buyers(self) -> LocalBuyers:
-        """Return this process's buyers in the present rush; the first call prepares them.
+        """Return this process's buyers in the present rush. The first call prepares them.
 
-        Waits forever if this process has no buyers.
+        Waits forever if this process has no buyers, because a user that returned would be replaced.
         """
         self._set_up_done.wait()  # in a worker, users may start before set_up() is done
         with self._prepare_lock:
             announcement = self.options.rush
-            id_of_prepared_rush = self.buyers.id if self.buyers is not None else ""
-            if announcement is not None and announcement["rush"] != id_of_prepared_rush:
+            prepared_rush_id = self.buyers.id if self.buyers is not None else ""
+            if announcement is not None and announcement["rush"] != prepared_rush_id:
                 self._prepare_buyers(announcement)
         return self.buyers or wait_forever()
 
@@ -139,7 +139,7 @@ class LocustRushes:
             wait_forever()
 
         def send_message(kind: str, **content: Any) -> None:
-            # If the master is gone, nothing needs the message: Locust ends this process soon.
+            # If the master has ended, the message is useless, and Locust ends this process soon.
             with suppress(RPCError):
                 self.runner.send_message(kind, {"rush": announcement["rush"], **content})
 
@@ -166,9 +166,9 @@ class LocustRushes:
         send_message(messages.PREPARED, pid=os.getpid())
 
     def _load_target_of_buyers(self, plan: RushPlan, state: dict[str, Any]) -> Target:
-        """Return the target, with the attributes that its open() has set.
+        """Return the target, with the attributes that its open() has set in the coordinator.
 
-        state  these attributes, sent by the process that opened the sale
+        state  these attributes, which the coordinator has sent
         """
         if self.rush is not None:  # this process opened the sale itself
             return self.rush.target
@@ -179,10 +179,10 @@ class LocustRushes:
     # --- the rush, in the coordinator -----------------------------------------------------------
 
     def begin_rush(self) -> None:
-        """Open a sale, announce it to the processes with buyers, and watch the rush.
+        """Open a sale, announce the rush to the processes with buyers, and let it run.
 
-        A worker does nothing here. If the sale cannot be opened, no exception is raised: the rush
-        is recorded as failed and watched like any other, so that Locust's run ends.
+        Do nothing in a worker. If the sale cannot be opened, no exception is raised. The rush is
+        recorded as failed and run like any other, so that Locust's run ends.
         """
         if not self.opens_sales:
             return
@@ -203,12 +203,12 @@ class LocustRushes:
             rush.failure = str(error)
         except Exception as error:  # if this raised, Locust's run would never end
             _record_failure(rush, error)
-        gevent.spawn(self._watch, rush)
+        gevent.spawn(self._run_to_end, rush)
 
-    def _watch(self, rush: Rush) -> None:
-        """Wait for the end of the rush, conclude it, and end Locust's run.
+    def _run_to_end(self, rush: Rush) -> None:
+        """Release the buyers, wait for the end of the rush, conclude it, and end Locust's run.
 
-        If the rush was stopped, it has been concluded already, and Locust ends its run itself.
+        A rush that was stopped has been concluded already, and Locust ends its run itself.
         """
         try:
             rush.release_and_wait()
@@ -231,9 +231,11 @@ class LocustRushes:
     def describe_progress(self) -> dict[str, Any] | None:
         """Return the progress of the present rush; None if no rush is in progress.
 
-        `left_s` is the time in seconds until the buyers give up, None before their release. If the
-        buyers are in other processes, a process reports only twice: its buyers count as `arrived`
-        when all of them have arrived, and as `answered` when all have their answers.
+        `left_s` is the time in seconds until the buyers give up; None before their release.
+
+        If workers run the buyers, their numbers are known only per worker. `arrived` counts the
+        buyers of the workers whose buyers have all arrived. `answered` counts the buyers of the
+        workers that have sent their report, when all their buyers had their answers.
         """
         rush = self.rush
         if rush is None or rush.is_concluded:
@@ -245,7 +247,7 @@ class LocustRushes:
             arrived = sum(
                 len(process.buyers) for process in rush.processes.values() if process.has_arrived
             )
-            # A process reports how many buyers arrived only when all of them have their answers.
+            # rush.arrived is the sum of the numbers in the reports received so far.
             buyers_answered = rush.arrived
         seconds_left = rush.released_at + rush.plan.deadline - time.monotonic()
         return {
@@ -267,7 +269,7 @@ class LocustRushes:
     def conclude_last_rush(self) -> tuple[str, int]:
         """Conclude the last rush, and return the text of its verdict and the exit code.
 
-        In a worker they are "" and 0.
+        In a worker, which has no verdict, return "" and 0.
         """
         if not self.opens_sales:
             return "", 0
@@ -288,9 +290,10 @@ class LocustRushes:
             return {"error": str(error)}
 
     def _conclude(self, rush: Rush, *, stopped: bool = False) -> bool:
-        """Conclude a rush and keep its run. Return False if the rush was concluded before.
+        """Conclude a rush, and store its run in `last_run`.
 
-        If another greenlet is concluding the rush, wait for that greenlet first.
+        Return False if the rush was concluded before. If another greenlet is concluding the rush,
+        wait for that greenlet first.
         """
         with self._conclude_lock:
             if rush.is_concluded:
@@ -303,9 +306,10 @@ class LocustRushes:
             return True
 
     def _write_files(self, rush: Rush, run: dict[str, Any]) -> dict[str, Any]:
-        """Write the files that the plan names, and return the run.
+        """Write the plan's `history` and `result` files, and return the run.
 
-        The verdict is `unknown` if a file cannot be written, because the evidence is incomplete.
+        If a file cannot be written, the returned run has the verdict `unknown`, because the
+        evidence is incomplete.
         """
 
         def write_result(path: str) -> None:
@@ -321,7 +325,7 @@ class LocustRushes:
             try:
                 write(path)
             except OSError as error:
-                message = f"--{option} cannot be written ({error}): name another file"
+                message = f"--{option} cannot be written ({error}): give another file"
                 logger.error("%s", message)
                 run = {**run, "verdict": "unknown", "error": message}
         return run
