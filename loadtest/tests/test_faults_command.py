@@ -251,14 +251,14 @@ def test_fault_is_not_run_if_the_database_does_not_support_it(
     reasons = {(run["fault"], run["verdict"], run["missing"]) for run in runs}
     assert reasons == {
         ("db-kill", "not_run", "SQLite has no server that could end a connection"),
-        ("crash", "not_run", "made on PostgreSQL only"),
+        ("crash", "not_run", "injected on PostgreSQL only"),
     }
     assert (results / "latest" / "faults-sqlite.md").exists()
 
 
 def test_fault_that_concerns_no_chosen_strategy_is_refused() -> None:
     """The fault `quorum` is for the strategy `redlock` only, but only `token` is chosen."""
-    with pytest.raises(StackError, match="none of these faults concerns any of these locks"):
+    with pytest.raises(StackError, match="none of these faults affects any of these locks"):
         command.run(Console(quiet=True), faults=["quorum"], locks=["token"])
 
 
