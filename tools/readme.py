@@ -209,7 +209,7 @@ def write_databases_table(results: Path, page: Path, on_postgres: Summary) -> No
                 results, make_results_filename("matrix", name), is_complete_matrix
             )
         if summary is not None:
-            summaries[database.title_of(report.describe_database(summary))] = summary
+            summaries[database.make_title(report.describe_database(summary))] = summary
         elif database.needs_url:
             summaries[database.title] = None
         else:

@@ -180,7 +180,7 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
         return make_unknown_cells(fault.name, [trial.strategy], trial.inconclusive_reason)[0]
     recovery = None
     if fault.measures_recovery:
-        recovery = trial.seconds_to_first_sale(fault.fired_at)
+        recovery = trial.measure_seconds_to_first_sale(fault.fired_at)
     trial.problems += _find_problems(fault, trial, recovery)
     story = []
     if judgement.verdict != "exact":
@@ -233,7 +233,7 @@ def _find_problems(fault: Fault, trial: Trial, recovery: float | None) -> list[s
         problems.append("two holders at a time, and the fault took no lock away")
     if judgement.leaked_keys:
         problems.append(_describe_leaked_keys(judgement.leaked_keys))
-    longest_recovery = fault.longest_recovery_seconds(trial.strategy)
+    longest_recovery = fault.get_longest_recovery_seconds(trial.strategy)
     # Every other verdict is worse than a slow recovery, which need not be reported then.
     if judgement.verdict == "exact" and recovery is not None and recovery > longest_recovery:
         problems.append(f"no sale for {recovery:.1f} s; the bound is {longest_recovery:g} s")

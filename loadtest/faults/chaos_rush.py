@@ -208,7 +208,7 @@ class ChaosFault(Fault):
     has_two_lock_servers = True  # during `fail_over`
 
     def prove(self) -> str:
-        """Raise NotFired. Nothing calls this method: the evidence is that of the disturbances."""
+        """Raise NotFired. Nothing calls this method: each disturbance proves its own fault."""
         raise NotFired(NO_DISTURBANCE_SEEN_MESSAGE)
 
 

@@ -182,7 +182,7 @@ class Fault(ABC):
         """
         self.cleanup.close()
 
-    def longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
+    def get_longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
         """Return the seconds after the start of the fault within which a buyer must buy.
 
         The bound is checked only if the fault measures recovery. Some faults override this method,

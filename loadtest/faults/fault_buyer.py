@@ -9,7 +9,7 @@ from typing import Any
 
 from loadtest.judge.history import History
 from loadtest.judge.intervals import parse_answer_fields
-from loadtest.judge.outcomes import RETRIED_OUTCOMES, event_type_of
+from loadtest.judge.outcomes import RETRIED_OUTCOMES, get_event_type
 from loadtest.stack.client import ConnectionRefused, Shop, ShopUnreachable
 
 #: A buyer waits for a random time between these before it retries.
@@ -119,7 +119,7 @@ class FaultBuyer:
         if outcome == "sold":
             self.sold_at = time.monotonic()
         event_fields = {"outcome": outcome, **purchase_fields, **parse_answer_fields(body)}
-        self.history.record(by="buyer", f="buy", type=event_type_of(outcome), **event_fields)
+        self.history.record(by="buyer", f="buy", type=get_event_type(outcome), **event_fields)
         if not self.first_outcome:
             self.first_answered_at = time.monotonic()
             self.first_outcome = outcome

@@ -171,8 +171,8 @@ def _group_similar_cells(cells: Sequence[Cell]) -> list[list[Cell]]:
 
     The story of a cell is its timeline: one line for each step, and a summary as the last line. Two
     stories are nearly the same if they differ only in times, numbers, fences, the order of their
-    steps, or releases that delete no lock. Cells that are not as expected are in one group only if
-    they are so for the same reason.
+    steps, or releases that delete no lock. If cells are not as expected, they are in the same group
+    only if their reasons are the same.
     """
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
@@ -243,7 +243,7 @@ def _make_matrix(
     """Return a Markdown table of strategies by faults, with a note below it.
 
     format_cell  returns the text of a cell
-    left     the number of left-aligned columns
+    left         the number of left-aligned columns
     """
     headings = ["lock"] + list_fault_names(cells)
     rows = [[f"`{lock}`"] + texts for lock, texts in _make_grid(cells, format_cell).items()]

@@ -200,7 +200,8 @@ def _run_or_mark_inconclusive(step: Callable[[Trial], None], trial: Trial) -> No
 def describe_error(error: Exception) -> str:
     """Return the text of an error that made a fault inconclusive.
 
-    The text begins with the name of the error's class. A NotFired is understood without it.
+    The text begins with the name of the error's class, except for NotFired, whose message is clear
+    without it.
     """
     if isinstance(error, NotFired):
         return str(error)
@@ -215,10 +216,10 @@ def _resume_all_buyers(fault: Fault) -> None:
 
 
 def let_remaining_buyers_buy(trials: Sequence[Trial]) -> None:
-    """Let the buyers of each trial who have no final answer yet buy, and then new buyers.
+    """Let all buyers of each trial buy until they have a final answer.
 
-    New buyers are added until a trial has BUYERS of them. A trial ends early if its sale has
-    stopped; see _let_buy().
+    The buyers of the fault come first. Then new buyers come, until a trial has had BUYERS of them.
+    A trial ends early if its sale has stopped; see _let_buy().
 
     At first only the first buyer of each trial buys, in all trials at the same time, because locks
     and connections that the fault broke may delay it.

@@ -21,7 +21,7 @@ from loadtest.faults.fault_buyer import FaultBuyer
 from loadtest.judge.history import History
 from loadtest.stack import mysql_client
 from loadtest.stack.client import Shop
-from loadtest.stack.databases import vendor_of
+from loadtest.stack.databases import get_vendor
 from loadtest.stack.stack import NODE_NAMES, Stack
 from servers import embedded
 from servers.proxy.proxy import Proxy
@@ -106,7 +106,7 @@ class Testbed(Stack):
         """
         if self.mariadb is not None:
             self.database_proxy = self._start_proxy(self.mariadb.socket, server_speaks_first=True)
-        elif vendor_of(url) == "postgresql":
+        elif get_vendor(url) == "postgresql":
             with psycopg.connect(url) as connection:
                 connection_info = connection.info
                 self.postgres_socket = (
@@ -159,7 +159,7 @@ class Testbed(Stack):
     def _make_proxied_url(self, url: str) -> str:
         """Return the URL of the same database through the proxy; SQLite's URL stays as it is."""
         address, _, query = url.partition("?")
-        match vendor_of(url):
+        match get_vendor(url):
             case "postgresql":
                 # The proxy's address is the folder of its Unix socket, which libpq takes as a host.
                 return f"{address}?host={quote(self.database_proxy.address, safe='')}"
@@ -313,7 +313,7 @@ class Testbed(Stack):
             self._point_file("go", buyer, passed_point).touch()
 
     def _point_file(self, folder: str, buyer: FaultBuyer, point: str) -> Path:
-        """Return the path of the file that signals a purchase's stop at a point, or its end.
+        """Return the path of the file that shows that a purchase has stopped, or may continue.
 
         The node creates the file in the folder `at` when the purchase stops. The testbed creates it
         in the folder `go` to let the purchase continue. demo/hooks.py builds the same path.

@@ -333,7 +333,7 @@ class Trial:
         names = measure.list_lock_keys(self.strategy_name, self.product)
         return [key for key in names if measure.run_command(self.testbed.main_redis, "EXISTS", key)]
 
-    def seconds_to_first_sale(self, since: float) -> float | None:
+    def measure_seconds_to_first_sale(self, since: float) -> float | None:
         """Return the seconds from `since`, a monotonic time, to the trial's first sale.
 
         0 if that sale was before `since`; None if there was no sale.

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from loadtest.judge.history import Event
-from loadtest.judge.outcomes import event_type_of
+from loadtest.judge.outcomes import get_event_type
 
 OrderNumber: TypeAlias = int | str  # only a third-party shop has numbers that are text
 _Item = TypeVar("_Item")
@@ -98,7 +98,7 @@ class Request:
     def receive_answer(self, outcome: str, body: Mapping[str, Any]) -> None:
         """Record an answer that has just arrived from the shop."""
         fields = {"outcome": outcome, **parse_answer_fields(body)}
-        self.record_answer(time.monotonic_ns(), event_type_of(outcome), fields)
+        self.record_answer(time.monotonic_ns(), get_event_type(outcome), fields)
 
     def record_answer(self, answered_at: int, type: str, fields: Mapping[str, Any]) -> None:
         """Record an answer from the fields of its event."""
@@ -255,7 +255,7 @@ class ProductHistory:
         open_holds: dict[AttemptHandler, LockHold] = {}
         released_holds: dict[AttemptHandler, LockHold] = {}
         for event in self._node_events():
-            handler = handler_of(event)
+            handler = get_handler(event)
             kind = event["f"]
             if kind == "acquire":
                 requested_at[handler] = event["t"]
@@ -298,7 +298,7 @@ class ProductHistory:
         committed_orders: set[OrderNumber | None] = {None}
         open_commits: dict[AttemptHandler, Commit] = {}
         for event in self._node_events():
-            handler = handler_of(event)
+            handler = get_handler(event)
             kind = event["f"]
             # A retried request gets the order that was promised before. That is no new promise.
             is_promise = kind == "reserved" and event.get("order") not in committed_orders
@@ -335,7 +335,7 @@ def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHol
     return commit
 
 
-def handler_of(event: Event) -> AttemptHandler:
+def get_handler(event: Event) -> AttemptHandler:
     """Return the handler of a node's event: the thread that recorded it, and the attempt."""
     return AttemptHandler(
         event.get("node", ""), event.get("pid", 0), event.get("thread", 0), event["attempt"]

@@ -8,7 +8,7 @@ fault took the lock from its holder, the sale may still be exact, because the st
 write of a holder whose fence is too low. Without such a fault, the sale is not exact.
 
 A violation of any other rule always prevents an exact verdict: the storage accepted a write that it
-had to refuse, or the lock was not used. Then correct totals are only luck.
+had to refuse, or the lock was not used. Then the totals are correct only by luck.
 """
 
 from bisect import bisect_left
@@ -44,8 +44,8 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
     """Rule: each grant of the lock has a higher fence than the earlier grants.
 
     A grant is earlier than another one if it was recorded before the other one was requested. If
-    two buyers requested the lock at the same time, either grant may be the first. Then their fences
-    must only differ, unless both grants went to the same owner.
+    two buyers requested the lock at the same time, either grant may be the first. Then the rule
+    only requires that their fences differ. Grants to the same owner may have the same fence.
     """
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
     starts = [hold.start for _, hold in grants]  # sorted, as record.holds are

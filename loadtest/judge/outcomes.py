@@ -53,6 +53,6 @@ RETRIED_REFUSALS = frozenset(
 )
 
 
-def event_type_of(outcome: str) -> str:
+def get_event_type(outcome: str) -> str:
     """Return the type of an answer's event; `fail` if the outcome is not in OUTCOMES."""
     return OUTCOMES[outcome].event_type if outcome in OUTCOMES else "fail"

@@ -91,7 +91,7 @@ class Cell(Run, total=False):
 
     evidence: Required[str]  # the observations that show that the fault happened
     missing: Required[str]  # why the cell is inconclusive; empty if it is conclusive
-    wrong: Required[list[str]]  # complaints besides the verdict
+    wrong: Required[list[str]]  # problems in addition to an unexpected verdict
     recovery_s: Required[float | None]  # time to the next sale; None without one, or not measured
     story: Required[list[str]]  # the timeline of a cell that is not exact, in lines of text
 

@@ -38,8 +38,8 @@ class SaleRecord(ProductHistory):
                     compared
     buyer_keys          keys of the buyers of the run; if empty, keys are not compared
     arrivals            number of the buyers who were ready to buy; None if all were
-    strategy            the strategy that the buyers asked for; if empty, it is not compared
-    product             the product that the buyers asked for; if empty, it is not compared
+    strategy            the strategy in the buyers' requests; if empty, it is not compared
+    product             the product in the buyers' requests; if empty, it is not compared
     sale                number of the sale; 0 in a third-party shop, where it is not compared
     nodes_recorded      whether the nodes recorded events; then a missing event is a finding
     undisturbed         True if no fault can have taken a lock from its holder; then a sale in which
@@ -53,7 +53,7 @@ class SaleRecord(ProductHistory):
                         the sale is not checked for a deadlock
     fault_fired         False if the fault did not happen, as a failed `prove` event also shows
     orphan_lock         the key of a lock that is left without a holder; empty if there is none
-    leaked_keys         keys left on the lock servers that no lock should leave there
+    leaked_keys         keys left on the lock servers, except those that may stay (PERMANENT_KEYS)
     unsettled_promises  number of orders that are accepted in the queue but not yet in the database;
                         None if the shop does not know it
     """
@@ -116,7 +116,10 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def order_numbers_by_key(self) -> dict[str, OrderNumber]:
-        """Key of a buyer -> the number of the buyer's order; the last listed one of several."""
+        """Key of a buyer -> the number of the buyer's order.
+
+        If a buyer has several orders, this is the number of the last one in the list.
+        """
         return {order["key"]: order["order"] for order in self.orders}
 
     @property
@@ -194,7 +197,7 @@ class SaleRecord(ProductHistory):
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Outcome -> number of buyers whose last request had this outcome; 0 for a missing one."""
+        """Outcome -> number of buyers whose last request had this outcome, for all of OUTCOMES."""
         counts = Counter(request.outcome for request in self.last_requests.values())
         return {**dict.fromkeys(OUTCOMES, 0), **counts}
 

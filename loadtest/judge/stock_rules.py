@@ -14,7 +14,7 @@ from loadtest.judge.sale_record import SaleRecord
 
 #: What to do in this project's shop about promised orders that are not written to the database.
 SETTLE_HINT = "is manage.py settle running?"
-#: What to do about them in another shop.
+#: What to do in another shop about promised orders that are not written to the database.
 SETTLE_HINT_ELSEWHERE = "set settles_s higher, or find out why the queue stands still"
 
 

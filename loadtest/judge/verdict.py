@@ -106,7 +106,7 @@ class Judgement(SaleRecord):
 
     @cached_property
     def buyers_by_unfinished_outcome(self) -> Counter[str]:
-        """Outcome -> number of buyers whose last request had it, for outcomes that are not final.
+        """Outcome that is not final -> number of buyers whose last request had this outcome.
 
         Buyers who send one request only (buyers_without_retry) do not count.
         """

@@ -17,9 +17,8 @@ class StrategyFacts(TypedDict):
 
     The optional fields are not in GET /strategies; the load test adds them:
 
-    verdicts   fault -> expected verdict. Without this field, those of loadtest/expected.py hold. It
-               is needed for strategies that are not in that file, and for other databases than
-               PostgreSQL
+    verdicts   fault -> expected verdict. It replaces the verdicts of loadtest/expected.py if the
+               strategy is not in that file, or if the database is not PostgreSQL
     exists     False if the database lacks a feature that the strategy needs
     missing    why the strategy is unavailable, for example because a server did not start
     complaint  how GET /strategies differs from loadtest/expected.py. A strategy with a complaint
@@ -125,9 +124,9 @@ class Shop:
     ) -> dict[str, Any]:
         """Wait until all promised orders of a sale are written, and return the sale's report.
 
-        A promised order is accepted in Redis and not yet written to the database. If some are left
-        after `seconds`, the report's field `unsettled` is their number. The field is None if the
-        shop does not know the number.
+        A promised order is accepted in Redis and not yet written to the database. The wait ends
+        after `seconds` at the latest. The report's field `unsettled` is the number of promised
+        orders that are left, or None if the shop does not know the number.
         """
         deadline = time.monotonic() + seconds
         while True:

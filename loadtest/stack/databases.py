@@ -27,9 +27,9 @@ class Database:
     @property
     def title(self) -> str:
         """The database's name in tables."""
-        return self.title_of(self.server)
+        return self.make_title(self.server)
 
-    def title_of(self, server: str) -> str:
+    def make_title(self, server: str) -> str:
         """Return the database's name in tables if `server`, such as `MySQL 9.7.4`, serves it."""
         return ", ".join(filter(None, (server, self.mode)))
 
@@ -77,7 +77,7 @@ DEFAULT_PARAMETERS = {
 }
 
 
-def vendor_of(url: str) -> str:
+def get_vendor(url: str) -> str:
     """Return Django's vendor name, such as `mysql`, for the database of a DATABASE_URL.
 
     Raises StackError if the text is not a URL.
@@ -111,7 +111,7 @@ def choose_database(name: str, url: str) -> str:
         return name
     if name == POSTGRES:
         return _find_database_key(url)
-    if vendor_of(url) != database.vendor:
+    if get_vendor(url) != database.vendor:
         raise StackError(
             f"--database {name} is {database.title}, and DATABASE_URL leads to another database: "
             "unset DATABASE_URL, or leave --database out"
@@ -124,7 +124,7 @@ def _find_database_key(url: str) -> str:
 
     Raises StackError if no entry of DATABASES has the parameters of the URL.
     """
-    vendor = vendor_of(url)
+    vendor = get_vendor(url)
     if vendor == "postgresql":
         return POSTGRES
     # The entries of DATABASES differ in parameters such as the isolation level. Their parameters do
@@ -147,7 +147,7 @@ def _find_database_key(url: str) -> str:
     )
 
 
-def with_parameters(url: str, database: Database) -> str:
+def set_parameters(url: str, database: Database) -> str:
     """Return a DATABASE_URL with the parameters of `database`, such as the isolation level.
 
     These replace the parameters of the URL that distinguish databases. Other parameters of the URL,

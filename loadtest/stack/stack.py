@@ -17,7 +17,7 @@ from loadtest.expected import EXPECTED, TRAITS
 from loadtest.judge.history import Reader
 from loadtest.judge.mechanism import PERMANENT_KEYS
 from loadtest.stack.client import Shop, StrategyFacts
-from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, with_parameters
+from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, set_parameters
 from loadtest.stack.mysql_server import require_server
 from loadtest.stack.node import ShopNode, StackError, make_child_environment, run_manage_py
 from loadtest.stack.strategies import describe_strategies
@@ -338,7 +338,7 @@ class Stack:
             )
         if self.database == POSTGRES:
             return url
-        return with_parameters(url, database)
+        return set_parameters(url, database)
 
     def _create_database(self) -> str:
         """Create a database for this run, with the shop's tables, and return its URL."""
@@ -346,7 +346,7 @@ class Stack:
             return self._create_postgres_database()
         database = DATABASES[self.database]
         if database.vendor == "sqlite":
-            url = with_parameters(f"sqlite:///{self._folder.name}/shop.sqlite3", database)
+            url = set_parameters(f"sqlite:///{self._folder.name}/shop.sqlite3", database)
         else:
             url = self._start_mariadb().url(**database.parameters)
         # DATABASE_URL_FILE would override DATABASE_URL. Without SHOP_DEMO the shop refuses to use

@@ -8,7 +8,7 @@ from typing import Any
 from loadtest.judge.finding import Finding
 from loadtest.judge.history import Event
 from loadtest.judge.intervals import ProductHistory, Request
-from loadtest.judge.outcomes import event_type_of
+from loadtest.judge.outcomes import get_event_type
 from loadtest.judge.verdict import Judgement
 
 #: The product of every sale. `make faults` names its products so: the fault, then the strategy.
@@ -63,7 +63,7 @@ class HistoryBuilder:
         """
         sold_fields = {"order": order, "replayed": False} if outcome == "sold" else {}
         answer_fields = {"outcome": outcome, **sold_fields, **fields}
-        self._add_of_buyer(ms, key, type=event_type_of(outcome), **answer_fields)
+        self._add_of_buyer(ms, key, type=get_event_type(outcome), **answer_fields)
 
     def record(self, ms: float, key: str, f: str, type: str = "ok", **fields: Any) -> None:
         """Record an event of a node.

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from loadtest.stack import mysql_client
-from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, with_parameters
+from loadtest.stack.databases import DATABASES, POSTGRES, choose_database, set_parameters
 from loadtest.stack.mysql_server import (
     SPARE_CONNECTIONS,
     require_expected_server,
@@ -84,13 +84,13 @@ def test_mode_of_the_option_replaces_the_mode_of_the_url() -> None:
     The mode of `mysql` and `sqlite` has no parameters.
     """
     repeatable_read = DATABASES["mysql@repeatable-read"]
-    url = with_parameters(
+    url = set_parameters(
         f"{MYSQL_URL}?unix_socket=/x&isolation_level=serializable", repeatable_read
     )
     assert url == f"{MYSQL_URL}?unix_socket=/x&isolation_level=repeatable-read"
     url = f"{MYSQL_URL}?isolation_level=repeatable-read&snapshot=on"
-    assert with_parameters(url, DATABASES["mysql"]) == MYSQL_URL
-    assert with_parameters("sqlite:////x/shop.db", DATABASES["sqlite"]) == "sqlite:////x/shop.db"
+    assert set_parameters(url, DATABASES["mysql"]) == MYSQL_URL
+    assert set_parameters("sqlite:////x/shop.db", DATABASES["sqlite"]) == "sqlite:////x/shop.db"
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from loadtest.judge.outcomes import (
     OUTCOMES,
     RETRIED_OUTCOMES,
     RETRIED_REFUSALS,
-    event_type_of,
+    get_event_type,
 )
 from loadtest.judge.verdict import FOREIGN_SHOP_REMEDIES, REMEDIES
 from servers.embedded import ROOT
@@ -71,9 +71,9 @@ def test_event_type_of_an_outcome_says_whether_a_unit_was_sold() -> None:
     """`ok`: sold, `fail`: not sold, `info`: unknown, because the commit was cut off."""
     outcomes_by_type = {"fail": set(OUTCOMES) - {"sold", "unknown"}, "ok": {"sold"}}
     for expected_type, outcomes in outcomes_by_type.items():
-        assert {name for name in OUTCOMES if event_type_of(name) == expected_type} == outcomes
-    assert event_type_of(errors.CommitUnknown.outcome) == "info"
-    assert event_type_of("an outcome without a row") == "fail"
+        assert {name for name in OUTCOMES if get_event_type(name) == expected_type} == outcomes
+    assert get_event_type(errors.CommitUnknown.outcome) == "info"
+    assert get_event_type("an outcome without a row") == "fail"
 
 
 def test_each_set_has_the_outcomes_with_its_property() -> None:

@@ -65,7 +65,7 @@ class DbFailoverFault(Fault):
         source      the connection string of the PostgreSQL that is copied
         as_replica  whether the copy goes on replicating from that PostgreSQL
         """
-        # An earlier fault may have left its copies in its own folder.
+        # Each fault has its own folder: an earlier fault may have left copies with the same names.
         folder = self.testbed.folder / self.unique_id
         folder.mkdir(exist_ok=True)
         server = PostgresCopy(

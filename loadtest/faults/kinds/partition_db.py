@@ -22,8 +22,8 @@ REPLY_TIMEOUT_SECONDS = 9.0
 MAX_HOLD_SECONDS = 2.0
 #: Tolerance for a slow machine, which may exceed these times.
 SLACK_SECONDS = 3.0
-#: A holder that waits for the database may block other buyers for a time that is shorter than
-#: expected by this tolerance plus a ttl.
+#: The measured time for which a holder blocks other buyers may be shorter than the expected one, by
+#: this tolerance plus a ttl.
 HANG_TOLERANCE_SECONDS = 0.5
 
 
@@ -60,7 +60,7 @@ class PartitionDbFault(PartitionFault):
         self.proxied_connection = self.connect_through_proxy()
 
     def prove(self) -> str:
-        """Prove that PostgreSQL does not answer through node A's proxy, but without it."""
+        """Prove that PostgreSQL answers a direct connection, but not through node A's proxy."""
         self.proxied_connection.pgconn.send_query(b"SELECT 1")
         # The connection is readable if an answer has arrived, or if it was closed.
         readable, _, _ = select.select([self.proxied_connection.fileno()], [], [], 0.3)
@@ -93,20 +93,20 @@ class PartitionDbFault(PartitionFault):
 
         A victim that waits for the database until a timeout renews its lock, and blocks them.
         """
-        blocked_seconds = trial.seconds_to_first_sale(self.fired_at)
+        blocked_seconds = trial.measure_seconds_to_first_sale(self.fired_at)
         shortest_expected_seconds = (
-            self._longest_hang_seconds(trial.strategy) - TTL_SECONDS - HANG_TOLERANCE_SECONDS
+            self._get_longest_hang_seconds(trial.strategy) - TTL_SECONDS - HANG_TOLERANCE_SECONDS
         )
         if blocked_seconds is not None and blocked_seconds < shortest_expected_seconds:
             trial.mark_inconclusive(
                 f"the victim blocked other buyers for {blocked_seconds:.1f} s only"
             )
 
-    def longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
+    def get_longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
         """Return the seconds after the start of the fault within which a buyer must buy."""
-        return self._longest_hang_seconds(strategy) + SLACK_SECONDS
+        return self._get_longest_hang_seconds(strategy) + SLACK_SECONDS
 
-    def _longest_hang_seconds(self, strategy: StrategyFacts) -> float:
+    def _get_longest_hang_seconds(self, strategy: StrategyFacts) -> float:
         """Return for how long a holder that waits for the database blocks others, at most."""
         has_max_hold = strategy["fenced"]  # only a lock with a fence has a `max_hold`
         if has_max_hold:
