@@ -14,6 +14,7 @@ from .worker import Worker
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[Server]:
+    """The server that all tests share: see `server`."""
     server = Server()
     yield server
     server.stop()

@@ -71,12 +71,14 @@ def test_caller_may_choose_the_token(
 
 @pytest.mark.parametrize("token", ["*", ""])
 def test_reserved_token_is_refused(make_compat_lock: MakeLock, token: str) -> None:
+    """An empty token, and the token *, which would mean any holder, are refused."""
     with pytest.raises(ValueError, match="no other holder uses"):
         make_compat_lock().acquire(token=token)
 
 
 @pytest.mark.parametrize("decode", [True, False])
 def test_locked_sees_any_holder_and_owned_only_this_lock(server: Server, decode: bool) -> None:
+    """Two lock objects have the same name. Each of them is acquired in turn."""
     client = server.make_client(decode_responses=decode)
     first_lock, second_lock = (client.lock("job", lock_class=compat.Lock) for _ in range(2))
     for lock, other_lock in ((first_lock, second_lock), (second_lock, first_lock)):
@@ -212,6 +214,7 @@ def test_lock_without_a_timeout_cannot_be_extended(make_compat_lock: MakeLock) -
 def test_extend_and_reacquire_set_the_expiry(
     client: redis.Redis, make_compat_lock: MakeLock
 ) -> None:
+    """extend() and reacquire() move the expiry of the key and the deadline of the lease."""
     with make_compat_lock(timeout=10) as lock:
         assert lock.lease is not None
         # The timeout of 10 s is extended by 10 s.
@@ -252,6 +255,7 @@ def test_block_exit_without_the_lock_raises(
 def test_block_exit_keeps_the_body_exception(
     client: redis.Redis, make_compat_lock: MakeLock
 ) -> None:
+    """The lock is deleted in the block. The exception of the block has a note about that."""
     with pytest.raises(ZeroDivisionError) as caught, make_compat_lock(timeout=10):  # noqa: PT012
         client.delete("job")
         raise ZeroDivisionError

@@ -138,6 +138,7 @@ def test_token_with_a_lost_reply_is_not_released_again(
 
 
 def test_compat_client_makes_compat_locks(server: Server) -> None:
+    """client.lock() makes a compat.Lock, unless the caller gives another class."""
     with compat.Redis(port=server.port) as client:
         assert type(client.lock("job")) is compat.Lock
         # The arguments may be positional, in redis-py's order.

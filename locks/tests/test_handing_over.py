@@ -71,6 +71,7 @@ def test_adoption_with_a_lost_reply_leaves_the_lock_free(
     ],
 )
 def test_invalid_handover_is_refused(client: redis.Redis, handover: Any, message: str) -> None:
+    """adopt() gets a text that hand_over() did not return, or one of a lock with another name."""
     with pytest.raises(ValueError, match=message):
         RedisLock(client, "refused", ttl=1).adopt(handover)
 

@@ -49,6 +49,7 @@ def test_invalid_ttl_is_refused(client: redis.Redis, ttl: float) -> None:
 
 
 def test_invalid_arguments_are_refused(server: Server, client: redis.Redis) -> None:
+    """RedisLock and AsyncRedisLock refuse invalid names, times and clients."""
     with pytest.raises(ValueError, match="must not be empty"):
         RedisLock(client, "", ttl=1)
     with pytest.raises(ValueError, match="at least the ttl"):

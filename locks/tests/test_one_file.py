@@ -55,6 +55,7 @@ def test_lock_has_one_holder_and_fences_rise(make_lock: MakeLock) -> None:
 def test_wait_ends_on_time_and_leaves_the_holder_alone(
     make_lock: MakeLock, client: redis.Redis
 ) -> None:
+    """Another holder has the lock. A waiter gives up, and the holder still has the lock."""
     lock = make_lock()
     with lock.hold(wait=0) as lease:
         for wait in (0, 0.2):
@@ -70,6 +71,7 @@ def test_wait_ends_on_time_and_leaves_the_holder_alone(
 def test_polling_interval_doubles_up_to_50_ms(
     make_lock: MakeLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The pauses between the polls of a waiter are recorded, and the waiter does not sleep."""
     lock = make_lock()
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", lambda seconds: pauses.append(seconds))
@@ -80,6 +82,7 @@ def test_polling_interval_doubles_up_to_50_ms(
 
 
 def test_lease_is_renewed_until_max_hold(make_lock: MakeLock, client: redis.Redis) -> None:
+    """The ttl is 0.3 s. The lock is held for 0.8 s, and then expires."""
     with make_lock(ttl=0.3, max_hold=0.8).hold(wait=1) as lease:
         while lease.held_seconds < 0.7:
             assert client.get("lock:{x}") == lease.token.encode()
@@ -110,6 +113,7 @@ def test_stopped_holder_is_replaced_after_the_ttl(
 def test_stolen_lock_is_noticed_by_the_next_renewal(
     make_lock: MakeLock, client: redis.Redis
 ) -> None:
+    """Another program overwrites the token of the holder. The release changes nothing."""
     with make_lock(ttl=0.6).hold(wait=1) as lease:
         client.set("lock:{x}", "another")
         eventually(lambda: is_lost(lease), within=2)
@@ -159,6 +163,7 @@ def make_client_without_retries(proxy: LoopbackProxy) -> redis.Redis:
 def test_exception_of_the_block_is_kept_and_the_lock_freed(
     make_lock: MakeLock, client: redis.Redis
 ) -> None:
+    """The caller gets the exception that the block raised."""
     with pytest.raises(KeyError), make_lock().hold(wait=1):
         raise KeyError
     assert not client.exists("lock:{x}")

@@ -22,6 +22,7 @@ from ..one_file import LockLost, OneFileLock
     ids=["asyncio", "asyncio pipeline", "pipeline"],
 )
 def test_asynchronous_client_or_pipeline_is_refused(make_client: Callable[[], Any]) -> None:
+    """With such a client no command would be executed when OneFileLock calls it."""
     with pytest.raises(TypeError, match=r"must be a redis\.Redis"):
         OneFileLock(make_client(), "x", ttl=1)
 
@@ -114,6 +115,7 @@ def read_port(client: redis.Redis) -> int:
 
 
 def test_forked_child_has_no_lease(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """check() raises LockLost in a process with another id than the one that acquired the lock."""
     with OneFileLock(client, "x", ttl=1).hold(wait=1) as lease:
         monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a forked child
         with pytest.raises(LockLost):

@@ -135,6 +135,7 @@ def test_lease_survives_a_silently_dead_connection(proxy: LoopbackProxy) -> None
 
 
 def test_loss_is_logged(client: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+    """The key of the lock is deleted in the block. The release logs a warning."""
     with caplog.at_level(logging.WARNING), OneFileLock(client, "x", ttl=10).hold(wait=1) as lease:
         client.delete("lock:{x}")
     assert lease.outcome == "expired"

@@ -16,6 +16,7 @@ from .lock_factories import LockFactory
 
 
 def test_waiters_are_served_in_order_of_arrival(factory: LockFactory) -> None:
+    """Eight threads wait. Their fences show the order in which they got the lock."""
     lock = factory.make_lock("fifo")
     first_lease = lock.acquire(5)
     waiters = [start_waiter(lock) for _ in range(8)]
@@ -72,10 +73,11 @@ def test_wait_ends_with_a_timeout_on_time(factory: LockFactory, wait: float) -> 
 
 
 def test_lease_is_renewed_until_its_release_or_max_hold(factory: LockFactory) -> None:
+    """One lease is held for more than two ttls. Another one is lost at its max_hold of 0.6 s."""
     lock = factory.make_lock("renewed", ttl=0.6)
     with lock.hold(wait=5) as lease:
         bounded_lease = factory.make_lock("bounded", ttl=0.3, max_hold=0.6).acquire(1)
-        end = time.monotonic() + 1.5
+        end = time.monotonic() + 1.5  # longer than two ttls of 0.6 s
         while time.monotonic() < end:
             lease.check()
             time.sleep(0.05)
@@ -110,6 +112,7 @@ def test_deleted_or_stolen_lock_is_lost_soon(factory: LockFactory, loss: LossRea
 
 
 def test_released_lease_cannot_be_used(factory: LockFactory) -> None:
+    """A second release and a check raise LockNotHeld."""
     lease = factory.make_lock("used").acquire(1)
     lease.release()
     for misuse in (lease.release, lease.check):
@@ -278,6 +281,7 @@ def test_metrics_hooks_get_the_outcomes(factory: LockFactory) -> None:
 
 @pytest.mark.parametrize("name", ["a{}b", "}", "{", "{x}y", "%7B", "a b\n", "größe 蘋果" * 30])
 def test_any_name_can_be_locked(factory: LockFactory, name: str) -> None:
+    """The names contain characters that are escaped in keys, or not allowed in channels."""
     lock = factory.make_lock(name)
     with lock.hold(wait=1):
         waiter = start_waiter(lock)

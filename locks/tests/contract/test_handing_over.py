@@ -62,6 +62,7 @@ def test_only_the_adopter_renews_a_handed_over_lease(factory: LockFactory) -> No
 
 
 def test_deleted_lock_is_not_owned_and_cannot_be_extended(factory: LockFactory) -> None:
+    """The key of a held lock is deleted."""
     lease = factory.make_lock("gone").acquire(5)
     factory.admin_client.delete("lock:{gone}")
     assert not lease.owned()

@@ -35,7 +35,7 @@ from .lock_factories import AnyLock, LockFactory, make_server_factory, yield_and
 
 @pytest.fixture
 def factory(server: Server) -> Iterator[LockFactory]:
-    """A factory of RedisLocks only, because MultiLock has no variant for asyncio."""
+    """A factory of RedisLocks. MultiLock has no variant for asyncio."""
     yield from yield_and_close(make_server_factory("threads", server.port))
 
 
@@ -173,6 +173,7 @@ def test_dropped_multi_lease_is_not_renewed(factory: LockFactory) -> None:
 
 
 def test_invalid_locks_and_waits_are_refused(factory: LockFactory) -> None:
+    """MultiLock refuses an empty list, equal names or keys, other locks, and invalid waits."""
     with pytest.raises(ValueError, match="name what is to be locked"):
         MultiLock([])
     with pytest.raises(ValueError, match="rename one"):
