@@ -16,7 +16,9 @@ from playwright.sync_api import BrowserContext, Locator, Page, Response, expect
 from loadtest.stack.stack import Stack
 from loadtest.tests.browser import PageLog
 
-BUYERS, STOCK = 60, 30
+#: The buyers and the units of a rush, unless a test chooses others.
+BUYERS = 60
+STOCK = 30
 #: The time within which a rush must begin, and the time within which it must then end.
 RUSH_TIMEOUT_MS = 20_000
 #: The steps of a buyer in a round.

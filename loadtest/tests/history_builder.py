@@ -148,19 +148,23 @@ class HistoryBuilder:
         return self.stock - len(self.orders) if self.final_stock is None else self.final_stock
 
     def judge(
-        self, *, left: int | None = None, excused: Collection[str] = (), **fields: Any
+        self,
+        *,
+        stock_left: int | None = None,
+        buyers_without_retry: Collection[str] = (),
+        **fields: Any,
     ) -> Judgement:
         """Judge the sale.
 
-        left     the stock at the end; None: the property `stock_left`
-        excused  the keys of buyers who need not repeat a request that got no answer
-        fields   further arguments of Judgement(), or ones that replace the usual arguments
+        stock_left            the stock at the end; None: that of the property `stock_left`
+        buyers_without_retry  the keys of buyers who need not repeat a request without an answer
+        fields                further arguments of Judgement(), or replacements of the usual ones
         """
         return Judgement(
             events=self.build().events,
-            stock_left=self.stock_left if left is None else left,
+            stock_left=self.stock_left if stock_left is None else stock_left,
             orders=self.orders,
-            buyers_without_retry=frozenset(excused),
+            buyers_without_retry=frozenset(buyers_without_retry),
             **{"initial_stock": self.stock, "opening_stock": self.stock, "ttl": 1.0, **fields},
         )
 

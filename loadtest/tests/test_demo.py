@@ -23,7 +23,8 @@ from loadtest.tests.checkout import (
 )
 
 #: The buyers and the units of a demo without options.
-BUYERS, STOCK = 200, 100
+BUYERS = 200
+STOCK = 100
 #: Fields of every run in summary.json, besides those that the judge sets.
 RUSH_FIELDS = ("lock", "fault", "hold_ms", "expected", "as_expected", "duration_s", "buy_ms")
 

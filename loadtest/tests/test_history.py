@@ -27,7 +27,7 @@ def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
     barrier = threading.Barrier(thread_count)
 
     def record() -> None:
-        with History(tmp_path / "h") as history:
+        with History(tmp_path / "history.jsonl") as history:
             barrier.wait()
             for number in range(events_per_thread):
                 history.record(by="node", f="after_read", type="ok", attempt="a", amount=number)
@@ -37,7 +37,7 @@ def test_threads_that_record_at_once_write_whole_lines(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(read([tmp_path / "h"])) == thread_count * events_per_thread
+    assert len(read([tmp_path / "history.jsonl"])) == thread_count * events_per_thread
 
 
 def test_torn_last_line_is_skipped(tmp_path: Path) -> None:

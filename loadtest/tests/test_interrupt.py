@@ -31,6 +31,7 @@ class SendsSigintAtItsEnd:
 {send_sigint}
 time.sleep(20)
 """
+# Where the signal handler runs: in the main greenlet, in a finalizer, or in another greenlet.
 IN_MAIN = "os.kill(os.getpid(), signal.SIGINT)"
 IN_FINALIZER = "SendsSigintAtItsEnd()"
 IN_GREENLET = "import gevent; gevent.spawn(os.kill, os.getpid(), signal.SIGINT)"

@@ -117,10 +117,10 @@ def test_excused_buyer_without_an_answer_does_not_count() -> None:
     sale.request(5, "killed")
     sale.answer(6, "killed", "unknown")
     sale.remove_events("rival-2")  # whom sequential_sale() answers `sold_out`
-    judgement = sale.judge(excused=["killed"])
+    judgement = sale.judge(buyers_without_retry=["killed"])
     assert (judgement.verdict, judgement.undersold) == ("exact", 0)
     assert judgement.outcomes["unknown"] == 1
     assert sale.judge().verdict == "unknown"
     sale.request(30, "killed")
     sale.answer(31, "killed", "sold_out")
-    assert sale.judge(excused=["killed"]).verdict == "undersold"
+    assert sale.judge(buyers_without_retry=["killed"]).verdict == "undersold"

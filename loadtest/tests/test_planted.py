@@ -249,7 +249,7 @@ def test_number_of_a_lost_order_may_be_used_again() -> None:
     rush.history.orders[1]["order"] = lost_number
     rush.change_node_events("before_commit", 2, order=lost_number)
     rush.change_sold_answers("buyer-2", order=lost_number)
-    judgement = rush.judge(left=1)
+    judgement = rush.judge(stock_left=1)
     assert (judgement.verdict, judgement.violations) == (
         "undersold",
         ("lost_ack", "false_sold_out"),
@@ -287,7 +287,7 @@ def test_overlapping_orders_may_commit_in_any_order(lock: str) -> None:
     But a lost update is still found: one unit is left in the second rush.
     """
     assert_exact(make_overlapping_rush(lock).judge())
-    judgement = make_overlapping_rush(lock).judge(left=1)
+    judgement = make_overlapping_rush(lock).judge(stock_left=1)
     assert (judgement.verdict, judgement.violations) == ("unknown", ("lost_update",))
 
 

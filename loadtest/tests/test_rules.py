@@ -16,11 +16,11 @@ from loadtest.tests.recorded_rush import RecordedRush
 def test_orders_are_compared_with_the_stock() -> None:
     """Two of two units are ordered, but the stock at the end is 1 or -1 instead of 0."""
     sale = sequential_sale()
-    finding = require_only_finding(sale.judge(left=1), "lost_update")
+    finding = require_only_finding(sale.judge(stock_left=1), "lost_update")
     assert finding.description == "2 orders took 1 unit: 1 decrement was erased"
-    finding = require_only_finding(sale.judge(left=-1), "lost_update")
+    finding = require_only_finding(sale.judge(stock_left=-1), "lost_update")
     assert finding.description == "2 orders took 3 units: 1 unit went without an order"
-    assert sale.judge(left=1).verdict == "unknown"
+    assert sale.judge(stock_left=1).verdict == "unknown"
 
 
 def test_missing_acknowledged_order_is_a_lost_ack() -> None:

@@ -172,7 +172,7 @@ def test_story_does_not_say_that_a_wrong_read_lost_a_decrement() -> None:
     sale = HistoryBuilder(stock=2)
     sale.buy(1, "victim", 2)
     sale.buy(5, "rival-1", 7)
-    judgement = sale.judge(left=0)
+    judgement = sale.judge(stock_left=0)
     assert "stale_write" in judgement.violations
     assert "decrement" not in "\n".join(tell_story(judgement))
 
