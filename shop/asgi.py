@@ -45,8 +45,9 @@ require_allowed_lock()
 Hook = Callable[..., HttpResponseBase | None]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
-#: Maximum number of purchases that begin in one turn of the event loop, some 20 ms of work. With
-#: more, the loop would read Redis's replies so late that waiting buyers assume an outage.
+#: Maximum number of purchases that begin in one turn (iteration) of the event loop: some 20 ms of
+#: work. With more, the loop would read the replies of Redis so late that buyers who wait for a lock
+#: would take Redis for unreachable.
 MAX_PURCHASES_PER_TURN = 50
 #: nginx's status code for a client that did not wait for the answer.
 CLIENT_GONE_STATUS = 499
@@ -116,7 +117,7 @@ class Application(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
         self.threads = ThreadPools(settings.WEB_THREADS)
-        self._purchase_starts = asyncio.Semaphore(MAX_PURCHASES_PER_TURN)
+        self._starts_in_this_turn = asyncio.Semaphore(MAX_PURCHASES_PER_TURN)
         self._middleware = [
             middleware_class(_do_nothing)
             for middleware_class in map(import_string, settings.MIDDLEWARE)
@@ -152,7 +153,7 @@ class Application(ASGIHandler):
         """
         request, answer = self.create_request(scope, BytesIO())
         if request is not None:
-            if scope["path"] == "/buy":  # ObserveMiddleware then counts a purchase
+            if scope["path"] == "/buy":  # with this match, ObserveMiddleware counts a purchase
                 request.resolver_match = self._resolver_match
             observing_middleware = [
                 middleware
@@ -173,10 +174,12 @@ class Application(ASGIHandler):
         await self.send_response(answer, send)
 
     async def _buy(self, scope: dict[str, Any], body: bytes, send: Any) -> None:
-        """Answer POST /buy. At most MAX_PURCHASES_PER_TURN begin in one turn of the event loop."""
-        # sleep(0) ends in the next turn of the loop, so the semaphore is held until then.
-        async with self._purchase_starts:
-            await asyncio.sleep(0)
+        """Answer POST /buy.
+
+        At most MAX_PURCHASES_PER_TURN purchases begin in one turn (iteration) of the event loop.
+        """
+        async with self._starts_in_this_turn:
+            await asyncio.sleep(0)  # holds the semaphore until the next turn of the event loop
         request, answer = self.create_request(scope, BytesIO(body))
         if request is not None:
             answer = await self.answer_purchase(request)
@@ -186,7 +189,8 @@ class Application(ASGIHandler):
     async def answer_purchase(self, request: HttpRequest) -> HttpResponseBase:
         """Return the answer to a purchase. Raises only CancelledError, if the client is gone."""
         response_hooks: list[Hook] = []
-        # If the task is cancelled, this answer is logged and counted, but never sent.
+        # This answer is replaced below. If the task is cancelled before, this answer is logged and
+        # counted, but never sent.
         answer: HttpResponseBase = ShopResponse(
             {"error": "the client is gone"}, status=CLIENT_GONE_STATUS
         )

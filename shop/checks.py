@@ -37,7 +37,8 @@ def check_times_and_limits(**kwargs: Any) -> Messages:
     if uses_thread_per_purchase and max_purchases > threads - settings.SPARE_THREADS:
         yield Warning(
             f"SHOP_MAX_PURCHASES is {max_purchases}, but a process has {threads} threads "
-            "(WEB_THREADS): during a rush no thread is left for pages and health checks.",
+            "(WEB_THREADS): if many buyers come at once, no thread is left for pages and health "
+            "checks.",
             hint=f"Set SHOP_MAX_PURCHASES to at most WEB_THREADS - {settings.SPARE_THREADS}.",
             id="shop.W020",
         )
@@ -97,7 +98,8 @@ def check_hanging_holder(**kwargs: Any) -> Messages:
 def check_lock(**kwargs: Any) -> Messages:
     """Check that SHOP_LOCK names a sound strategy. A demo may use any strategy.
 
-    A strategy is sound if no known fault makes it oversell or blocks all its buyers forever.
+    A strategy is sound if no known fault of the load test makes it oversell or blocks all its
+    buyers forever, except for faults that no lock can survive.
     """
     from shop.strategies import STRATEGIES  # imports models: only once the apps are ready
 
@@ -116,7 +118,7 @@ def check_lock(**kwargs: Any) -> Messages:
         return
     problem = "is not a strategy"
     if strategy:
-        problem = "can oversell, or can block all buyers for good"
+        problem = "can oversell, or can block all buyers forever"
     sound_names = [name for name, strategy in STRATEGIES.items() if strategy.sound]
     yield Error(
         f"SHOP_LOCK is {settings.SHOP_LOCK!r}, which {problem}.",

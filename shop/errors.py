@@ -1,6 +1,7 @@
 """The errors of the shop. api/answers.py turns each into an HTTP answer.
 
-Each error with the status code and the outcome of its answer, unless they are those of its parent:
+The tree shows the status code and the outcome of each answer. If one is missing, it is the same as
+that of the parent:
 
     ShopError                       500 error
     ├── BadInput                    400

@@ -1,8 +1,8 @@
 """Configuration of a node: gunicorn -c python:shop.gunicorn_conf
 
 With gunicorn's `gthread` workers, a node answers up to WEB_WORKERS x WEB_THREADS requests at a
-time, so that many buyers can race. `asgi` workers have an event loop, in which a purchase waits for
-its lock without a thread (shop/asgi.py).
+time, so that many purchases run at once. `asgi` workers have an event loop, in which a purchase
+waits for its lock without a thread (shop/asgi.py).
 """
 
 import gc
@@ -74,7 +74,7 @@ forwarded_allow_ips = ""  # SHOP_BEHIND_PROXY says whether to trust a proxy's he
 asgi_loop = "asyncio"
 asgi_lifespan = "off"
 asgi_disconnect_grace_period = 0  # a client that is gone needs no answer
-keepalive = 75  # a connection of the load test must survive the wait for the start of a rush
+keepalive = 75  # the load test connects its buyers first, and starts all of them later
 timeout = 60  # the load test's faults pause a worker for less time
 # Longer than the longest wait for a lock, plus the purchase under the lock.
 graceful_timeout = int(os.environ.get("WEB_GRACEFUL_TIMEOUT", "35"))

@@ -139,7 +139,7 @@ class ObserveMiddleware(MiddlewareMixin):
 def _log_access(
     request: HttpRequest, status: int, seconds: float, log_fields: Mapping[str, Any]
 ) -> None:
-    """Write the access line of an answered request."""
+    """Write a line about an answered request to the access log."""
     # The path is quoted, so that a client cannot write fields into the line.
     path = quote(request.path, errors="replace")
     fields = {
@@ -187,7 +187,7 @@ class ProbeMiddleware(MiddlewareMixin):
 
 
 def _is_ip_address(host: str) -> bool:
-    """Return whether a Host header names an IP address, with or without a port."""
+    """Return whether a Host header is an IP address, with or without a port."""
     try:
         ip_address(urlsplit(f"//{host}").hostname or "")
     except ValueError:

@@ -4,12 +4,12 @@
     B begins, locks, reads 1: what A wrote is not visible yet
     A commits; B writes 0, commits: two orders for one unit
 
-ATOMIC_REQUESTS around a view that takes a correct lock has the same effect. Without a delay, a rush
-for 100 units sells 100 to 102 of them, by chance. The demo delays the commit (at the point
-`unlocked_before_commit`, see shop/sale/points.py), so that every rush oversells. The remedy is to
-take the lock first and to begin the transaction inside it. So `held` in shop/sale/locked.py refuses
-to take a lock inside a transaction, unless `inside_transaction` is True, and `manage.py check`
-refuses ATOMIC_REQUESTS.
+ATOMIC_REQUESTS around a view that takes a correct lock has the same effect. If many buyers want 100
+units at the same moment, 100 to 102 orders are made, by chance. The demo delays the commit (at the
+point `unlocked_before_commit`, see shop/sale/points.py), so that such a rush always oversells. The
+remedy is to take the lock first and to begin the transaction inside it. So `held` in
+shop/sale/locked.py refuses to take a lock inside a transaction, unless `inside_transaction` is
+True, and `manage.py check` refuses ATOMIC_REQUESTS.
 """
 
 from django.db import transaction

@@ -57,7 +57,7 @@ class RedlockLock(AbstractPollingLock):
         self.quorum = len(self.clients) // 2 + 1
 
     def get_trusted_seconds(self) -> float:
-        """Return the ttl less the drift of the servers' clocks during the ttl."""
+        """Return the ttl minus the drift of the servers' clocks during the ttl."""
         return self.ttl - compute_drift(self.ttl)
 
     def try_lock(self, token: str) -> bool:

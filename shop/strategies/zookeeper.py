@@ -88,7 +88,7 @@ class ZookeeperLock(Lock):
             self._wait_for_turn(node, deadline)
         except BaseException as error:
             # Even after LockTimeout or Ctrl-C our node must not stay in the queue.
-            self._withdraw(prefix)
+            self._delete_own_node(prefix)
             if isinstance(error, REQUEST_ERRORS):
                 raise LockBackendError(name=self.name) from error
             raise
@@ -171,7 +171,9 @@ class ZookeeperLock(Lock):
             raise LockTimeout(name=self.name)
 
     def _find_predecessor(self, node: str) -> str | None:
-        """Return the path of the node before `node`, which is ours; None if ours is the first.
+        """Return the path of the node before our node in the queue; None if ours is the first.
+
+        node  the path of our node
 
         Raises LockBackendError if our node is gone.
         """
@@ -195,14 +197,15 @@ class ZookeeperLock(Lock):
         except (NoNodeError, SessionExpiredError):
             return Release.EXPIRED
         except REQUEST_ERRORS:
-            self._withdraw(node_path.rpartition("/")[2])
+            self._delete_own_node(node_path.rpartition("/")[2])
             return Release.UNKNOWN
         return Release.RELEASED
 
-    def _withdraw(self, prefix: str) -> None:
-        """Delete our node now or, if the server does not answer, as soon as it answers again.
+    def _delete_own_node(self, prefix: str) -> None:
+        """Delete our node from the queue of the lock.
 
-        The session lasts as long as the process, so a node that stayed would block the queue.
+        If the server does not answer, delete the node as soon as it answers again. The session
+        lasts as long as the process, so a node that is not deleted would block the queue.
 
         prefix  the beginning of the node's name, or its whole name
         """
@@ -255,7 +258,8 @@ def _get_sequence_number(node: str) -> str:
     return node[-10:]
 
 
-#: One thread connects. Otherwise every buyer of a rush would open a session.
+#: Held by the thread that connects. Otherwise many buyers at the same moment would each open a
+#: session.
 _connect_mutex = threading.Lock()
 
 

@@ -12,8 +12,8 @@ from shop.ops.database import is_conflict
 from shop.sale.purchase import Attempt, Receipt
 
 #: Upper bound of the random pause before the second try. The bound triples with each further try,
-#: up to MAX_PAUSE_SECONDS. With bounds from 1 ms to 50 ms more tries fail, and a rush takes twice
-#: the time.
+#: up to MAX_PAUSE_SECONDS. With bounds from 1 ms to 50 ms more tries fail, and many buyers at the
+#: same moment take twice the time.
 FIRST_PAUSE_SECONDS = 0.02
 MAX_PAUSE_SECONDS = 1.0
 
@@ -25,7 +25,8 @@ class Conflict(Exception):
 def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attempt], Receipt]:
     """Return a `buy` that retries after every conflict, and raises LockBusy after SHOP_LOCK_WAIT.
 
-    The number of tries is not limited. In a rush of 200 buyers some need more than 20 tries.
+    The number of tries is not limited. Of 200 buyers at the same moment, some need more than 20
+    tries. A conflict means that another transaction has changed the same rows.
     """
 
     def buy(attempt: Attempt) -> Receipt:
