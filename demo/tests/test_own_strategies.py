@@ -160,7 +160,7 @@ def read_source(block: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("function", [held, sell_one, claim_fence_and_read_stock])
 def test_shown_function_has_at_most_one_point(function: Callable[..., Any]) -> None:
-    """At an injection point, `point.send(...)`, a purchase reports its progress to the demo.
+    """At a point, `point_reached.send(...)`, a purchase reports its progress to the demo.
 
     The page shows the source of these functions. More than one such line would distract from what
     they do.

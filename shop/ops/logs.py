@@ -13,7 +13,7 @@ NO_REQUEST = "-"
 request_id: ContextVar[str] = ContextVar("request_id", default=NO_REQUEST)
 #: Characters that end a line or move a terminal's cursor.
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-#: Field of a log record -> its name in a JSON line, if that is another one.
+#: Field of a log record -> its name in a JSON line, if the two names differ.
 JSON_FIELDS = {"asctime": "time", "levelname": "level", "name": "logger"}
 
 

@@ -12,8 +12,8 @@ from shop.models import Product, Sale
 from shop.sale.purchase import Stock
 from shop.sale.strategy import STRATEGIES
 
-#: Time limit for closing a sale on PostgreSQL. Purchases that have locked the product's row delay
-#: it.
+#: Time limit for closing a sale on PostgreSQL. The close waits for purchases that have locked the
+#: product's row.
 LONGEST_CLOSE_MS = 20_000
 
 

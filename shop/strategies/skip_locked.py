@@ -20,7 +20,8 @@ from shop.models import Product, Unit
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock, sell_one
 from shop.sale.strategy import Strategy
 
-#: Limit on the units of a sale: opening it inserts a row for each, closing it deletes the rest.
+#: Limit on the units of a sale: opening a sale inserts a row for each unit, and closing it deletes
+#: the rows of the unsold units.
 MAX_UNITS = 100_000
 #: Rows per INSERT on databases without generate_series().
 UNITS_PER_INSERT = 1_000
