@@ -28,7 +28,7 @@ from .waiting import LOCKS_PACKAGE, run_program
 
 @in_new_loop
 async def test_lock_decorates_coroutine_functions_only(server: Server) -> None:
-    """A decorated coroutine function holds the lock while it runs. Others are refused."""
+    """A decorated coroutine function holds the lock while it runs. Other functions are refused."""
     async with open_lock(server.port) as lock:
 
         @lock.hold(wait=5)

@@ -49,7 +49,7 @@ def test_two_new_loops_may_drop_an_old_loop_at_once(server: Server) -> None:
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_loss_noticed_in_a_worker_thread_cancels_the_block(server: Server, debug: bool) -> None:
-    """Code that runs by asyncio.to_thread() checks the lease, and notices the loss.
+    """Code in a worker thread, started by asyncio.to_thread(), checks the lease, which is lost.
 
     That cancels the block in the event loop, which raises LockLost. on_lost is called once.
     """

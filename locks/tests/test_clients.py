@@ -80,7 +80,7 @@ def read_acl_rules() -> list[str]:
 def test_acl_line_of_the_readme_has_no_superfluous_command() -> None:
     """Each allowed command is called by a script or sent by a lock.
 
-    The next test shows that no command is missing.
+    test_acl_line_of_the_readme_is_sufficient() shows that no command is missing.
     """
     script_commands = set()
     for file in protocol.LUA_FOLDER.glob("*.lua"):

@@ -126,7 +126,7 @@ def test_interrupted_acquire_without_a_timeout_is_not_renewed(
     monkeypatch.setattr(compat.Lock, "ttl", 0.6)
 
     def interrupt(_: object, event: str, *__: object) -> None:
-        if event == "waited":
+        if event == "waited":  # the hook after the acquisition
             raise KeyboardInterrupt
 
     monkeypatch.setattr(redis_lock.RedisLock, "call_metrics_hook", interrupt)

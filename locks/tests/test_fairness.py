@@ -175,7 +175,7 @@ def count_commands(client: redis.Redis) -> int:
 def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, lock_kind: str) -> None:
     """The subscription of 600 waiters is cut. Each of them polls about once, not 600 times."""
     factory = make_server_factory(lock_kind, own_server.port)
-    lock, client = factory.make_lock("crowd", ttl=30), own_server.make_client()
+    lock, client = factory.make_lock("busy", ttl=30), own_server.make_client()
 
     def acquire_and_release() -> None:
         with lock.hold(wait=60):
@@ -183,7 +183,7 @@ def test_cut_subscription_costs_one_poll_per_waiter(own_server: Server, lock_kin
 
     with hold_lock(lock) as lease:
         waiters = [run_in_thread(acquire_and_release) for _ in range(WAITER_COUNT)]
-        eventually(lambda: client.zcard("lock:{crowd}:places") == WAITER_COUNT, within=60)
+        eventually(lambda: client.zcard("lock:{busy}:places") == WAITER_COUNT, within=60)
         client.config_resetstat()
         client.client_kill_filter(_type="pubsub")
         lease.release()

@@ -28,9 +28,9 @@ def test_asynchronous_client_or_pipeline_is_refused(make_client: Callable[[], An
 
 
 def test_reply_without_a_fence_is_refused() -> None:
-    """Like a pipeline, this client only collects commands, and its scripts return no fence.
+    """The client only collects commands, as a pipeline does, so its scripts return no fence.
 
-    It has no attribute by which OneFileLock recognizes a pipeline when it is made.
+    The constructor of OneFileLock refuses a pipeline, but does not recognize this client.
     """
 
     class CollectingClient:
@@ -60,7 +60,7 @@ async def async_generator_function() -> AsyncIterator[int]:
 def test_block_cannot_be_used_as_a_decorator(
     client: redis.Redis, function: Callable[..., Any]
 ) -> None:
-    """Calling these functions returns at once, before their body has run.
+    """A call of a coroutine or generator function returns before the body of the function has run.
 
     So a decorator would release the lock too early.
     """
