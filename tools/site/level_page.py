@@ -13,7 +13,7 @@ from servers.embedded import ROOT
 from tools.site import pages
 from tools.site.levels import Level, read_levels
 from tools.site.lock_state import read_believers
-from tools.site.narration import WORLD_BUTTONS, narrate
+from tools.site.narration import EVENT_BUTTONS, narrate
 from tools.site.recorder.recording import describe_strategies
 from tools.site.worlds import WORLDS, Moves, read_worlds
 from workshop.lessons import lessons
@@ -41,7 +41,7 @@ def render_page(*, live: bool = False) -> str:
         "levels": [_make_level_data(level, moves_by_world[level.world]) for level in read_levels()],
         "worlds": {name: _make_world_data(name, recordings[name]) for name in recordings},
         "strategies": {name: strategies_by_name[name] for name in strategy_names},
-        "buttons": WORLD_BUTTONS,
+        "buttons": EVENT_BUTTONS,
         "live": live,
         "turns": pages.pack_json(turns_by_world),
     }

@@ -1,20 +1,22 @@
 """The levels of levels.html: puzzles in which a visitor looks for a schedule that reaches a goal.
 
-The schedules are recorded ones of a world (worlds.py). A goal is, for example, an oversell.
+A level offers the recorded schedules of one world, which is a strategy with its stock and its
+outside events (worlds.py). A goal is, for example, an oversell.
 """
 
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.site.lock_state import deletes_others_lock
+from tools.site.lock_state import deletes_other_buyers_lock
 from tools.site.worlds import (
-    GOES_ON,
     NO_EVENT,
+    RESUME,
     WORLDS,
     Moves,
-    find_event,
+    find_outside_event,
     is_stuck,
+    list_beginnings,
     oversells,
     sort_by_length,
 )
@@ -23,30 +25,31 @@ LEVELS_FILE = Path(__file__).with_name("levels.toml")
 
 
 def _ends_with_outcome(moves: Moves, schedule: str, outcome: str) -> bool:
-    """Return whether a purchase ends with this outcome in the last move of a schedule."""
+    """Return whether a purchase ends with this outcome in the last turn of a schedule."""
     return any(event[1:] == ["ends", outcome] for event in moves[schedule]["did"])
 
 
 def _was_kept_waiting(moves: Moves, schedule: str) -> bool:
-    """Return whether B waited until A's pause ended, and then found the unit sold.
+    """Return whether B waited during a pause of A, and finds the unit sold in the last turn.
 
-    The purchase of B ends as `sold_out` in the last move.
+    B waited during the pause if the last event of B before A resumes is `waits`.
     """
-    until_pause_ends, goes_on, _ = schedule.partition(GOES_ON)
-    if not goes_on or ["B", "ends", "sold_out"] not in moves[schedule]["did"]:
+    turns_until_resume, resume, _ = schedule.partition(RESUME)
+    is_sold_out_for_b = ["B", "ends", "sold_out"] in moves[schedule]["did"]
+    if not resume or not is_sold_out_for_b:
         return False
     kinds_of_b = [
-        event[1]
-        for length in range(1, len(until_pause_ends) + 1)
-        for event in moves[schedule[:length]]["did"]
-        if event[0] == "B"
+        kind
+        for beginning in list_beginnings(turns_until_resume)
+        for buyer, kind, *_ in moves[beginning]["did"]
+        if buyer == "B"
     ]
     return bool(kinds_of_b) and kinds_of_b[-1] == "waits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One level. The comment at the top of levels.toml explains the fields."""
+    """A level of levels.toml. The comment at the top of that file explains the fields."""
 
     slug: str
     title: str
@@ -65,40 +68,53 @@ class Level:
     wrong: str = ""
 
     def select_offered_moves(self, moves: Moves) -> Moves:
-        """Return the moves whose schedule has no outside event, or one that the level offers."""
-        events = [NO_EVENT] + self.events
+        """Return the moves of the schedules that are possible in this level.
+
+        Such a schedule has no outside event, or has one that the level offers.
+        """
+        offered_events = [NO_EVENT] + self.events
         return {
-            schedule: turn for schedule, turn in moves.items() if find_event(schedule) in events
+            schedule: turn
+            for schedule, turn in moves.items()
+            if find_outside_event(schedule) in offered_events
         }
 
     def find_schedules_reaching(self, moves: Moves, goal: str) -> list[str]:
-        """Return the schedules that end with the move that reaches a goal, the shortest first.
+        """Return the schedules that reach a goal in their last turn, the shortest first.
 
-        goal  `self.goal`, or `self.impossible`, which no schedule reaches
+        Schedules that continue after they have reached the goal are left out.
+
+        goal  `self.goal`, or `self.impossible`: the goal of the level's task, for which the result
+              is empty
         """
-        reaching: list[str] = []
+        schedules_to_goal: list[str] = []
         for schedule in sort_by_length(self.select_offered_moves(moves)):
-            has_reached_before = schedule.startswith(tuple(reaching))
+            has_reached_before = schedule.startswith(tuple(schedules_to_goal))
             if self._reaches(goal, moves, schedule) and not has_reached_before:
-                reaching.append(schedule)
-        return reaching
+                schedules_to_goal.append(schedule)
+        return schedules_to_goal
 
     def _reaches(self, goal: str, moves: Moves, schedule: str) -> bool:
-        """Return whether the last move of a schedule reaches a goal of levels.toml."""
+        """Return whether the last turn of a schedule reaches a goal.
+
+        goal  `goal` or `impossible` of a level in levels.toml
+        """
         match goal:
             case "oversold":
                 return oversells(moves, schedule, WORLDS[self.world].units)
             case "stuck":
                 return is_stuck(moves, schedule)
             case "foreign-release":
-                return deletes_others_lock(moves, schedule)
-            case "lock-lost":  # a purchase ends as `lost`: the database has a higher fence
+                return deletes_other_buyers_lock(moves, schedule)
+            case "lock-lost":  # the database refuses a purchase, because it has a higher fence
                 return _ends_with_outcome(moves, schedule, "lost")
             case "kept-waiting":
                 return _was_kept_waiting(moves, schedule)
             case "replayed":
                 return _ends_with_outcome(moves, schedule, "replayed")
-        raise ValueError(f"levels.toml has the goal {goal!r}, which Level._reaches does not know")
+        raise ValueError(
+            f"levels.toml has the unknown goal {goal!r}; correct it, or add it to Level._reaches"
+        )
 
 
 def read_levels() -> list[Level]:

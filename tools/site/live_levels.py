@@ -32,7 +32,7 @@ from tools.site.__main__ import SITE
 from tools.site.narration import label_first_move, narrate
 from tools.site.recorder.lock_servers import LockServers
 from tools.site.recorder.recorded_worlds import shop_on_own_servers
-from tools.site.worlds import WORLDS, Moves, find_event, read_moves
+from tools.site.worlds import WORLDS, Moves, find_outside_event, read_moves
 
 PORT = 8100
 HOST_NAMES = ("127.0.0.1", "localhost")
@@ -61,14 +61,18 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
 
     def play_once(short_ttl: float) -> tuple[Moves, list[str]]:
         played_schedule = PlayedSchedule(
-            world, find_event(schedule), servers, short_ttl=short_ttl, recorded_moves=recorded
+            world,
+            find_outside_event(schedule),
+            servers,
+            short_ttl=short_ttl,
+            recorded_moves=recorded,
         )
         with closing(played_schedule):
             for turn in schedule:
-                if turn not in played_schedule.list_choices():
+                if turn not in played_schedule.list_possible_turns():
                     raise ImpossibleTurn(f"{turn} of {schedule} is impossible")
                 played_schedule.play(turn)
-            choices = played_schedule.list_choices()
+            choices = played_schedule.list_possible_turns()
             choices += played_schedule.list_possible_events(world.events)
         return collect_moves(played_schedule.trace.events), choices
 

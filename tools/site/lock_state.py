@@ -1,4 +1,7 @@
-"""The state of the lock on its server, and its fences, at each turn of a recorded schedule."""
+"""Who has the lock after each turn of a recorded schedule: on its server, and in their own belief.
+
+worlds.py explains schedules, turns and Moves.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,20 +16,21 @@ from tools.site.worlds import (
     UNTIL_DELETED,
     Moves,
     World,
+    list_beginnings,
 )
 
-#: The text for a lock without an owner. shared/board.js has the same one.
+#: The text for a lock without an owner. pages/shared/board.js has the same text.
 FREE = "free"
 
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """The lock on its server at a moment of a schedule.
+    """The state of the lock on its server at a moment of a schedule.
 
-    owner      the buyer with the lock; empty if it is free, or if the owner was not recorded
-    lacks_ttl  whether SETNX has been sent, and EXPIRE has not
-    fences     the fence of each buyer's last lock; the first fence is 1
-    grants     how often the lock was acquired so far, which is also the last fence
+    owner      the buyer who has the lock; empty if it is free, or if the owner was not recorded
+    lacks_ttl  whether the owner has sent SETNX and not yet EXPIRE
+    fences     buyer -> the fence of the lock that it acquired last; the first fence is 1
+    grants     how often the lock was acquired so far, which is also the highest fence
     """
 
     owner: str = ""
@@ -34,61 +38,74 @@ class LockState:
     fences: Mapping[str, int] = field(default_factory=dict)
     grants: int = 0
 
-    def after(self, event: Sequence[Any]) -> "LockState":
-        """Return the state after an event. Only an event of a buyer changes it."""
-        actor, kind = event[:2]
-        if actor not in BUYERS:
+    def apply_event(self, event: Sequence[Any]) -> "LockState":
+        """Return the state after an event of a turn. Events that are not a buyer's change nothing.
+
+        event  a buyer, the kind, and details; see Trace in recorder/live.py
+        """
+        buyer, kind, *_ = event
+        if buyer not in BUYERS:
             return self
         if kind == "setnx:before_expire":
-            return replace(self, owner=actor, lacks_ttl=True)
+            return replace(self, owner=buyer, lacks_ttl=True)
         if kind == "acquired":
             grants = self.grants + 1
-            fences = {**self.fences, actor: grants}
-            return replace(self, owner=actor, lacks_ttl=False, fences=fences, grants=grants)
-        if kind == "released" and self.owner == actor:
+            fences = {**self.fences, buyer: grants}
+            return replace(self, owner=buyer, lacks_ttl=False, fences=fences, grants=grants)
+        if kind == "released" and self.owner == buyer:
             return replace(self, owner="")
         return self
 
 
 def find_lock_state(moves: Moves, turns_made: str) -> LockState:
-    """Return the state of the lock after the turns in `turns_made`."""
+    """Return the state of the lock on its server after the turns in `turns_made`, such as `AAB`."""
     lock = LockState()
-    for length in range(1, len(turns_made) + 1):
-        move = moves[turns_made[:length]]
-        for event in move["did"]:
-            lock = lock.after(event)
-        if turns_made[length - 1] in (RESTART, FAILOVER):
+    for beginning in list_beginnings(turns_made):
+        turn = moves[beginning]
+        for event in turn["did"]:
+            lock = lock.apply_event(event)
+        if beginning[-1] in (RESTART, FAILOVER):
             lock = replace(lock, lacks_ttl=False)  # the server has lost the key
-        # Between SETNX and EXPIRE the recording has no owner, because the recorder learns the
-        # buyer's token only at `acquired`, after EXPIRE. Then the owner is that of
-        # LockState.after().
+        # The recorder learns the token of a buyer's lock after EXPIRE. So there is no recorded
+        # owner between SETNX and EXPIRE, and the owner that apply_event() has set is kept.
         if not lock.lacks_ttl:
-            lock = replace(lock, owner=read_owner(move["state"]))
+            lock = replace(lock, owner=read_owner(turn["state"]))
     return lock
 
 
 def read_owner(state: Sequence[Any]) -> str:
-    """Return the owner of the lock in a state; empty if the lock is free, or if it is not known.
+    """Return the buyer who has the lock on its server in a recorded state.
 
-    The fourth part of a state is the owner. The states in schedules.json do not have this part.
+    Empty if the lock is free, or if the state has no owner, as in schedules.json. Moves in
+    worlds.py explains states.
     """
-    if len(state) < 4:
-        return ""
-    return str(state[3])
+    _, _, _, *owner = state
+    return "".join(owner)
 
 
 def read_believers(state: Sequence[Any]) -> str:
-    """Return the buyers who believe in a state that they have the lock: empty, A, B, AB or BA."""
-    return str(state[2])
+    """Return the buyers who, in a recorded state, believe that they have the lock.
+
+    The text is empty, `A`, `B`, `AB` or `BA`. Moves in worlds.py explains states.
+    """
+    _, _, believers, *_ = state
+    return str(believers)
 
 
 def has_recorded_owner(moves: Moves, turns_made: str) -> bool:
-    """Return whether the recording has the owner of the lock on the server."""
-    return len(moves[turns_made]["state"]) >= 4
+    """Return whether the state after `turns_made` has the lock's owner, as in worlds.json.
+
+    The states in schedules.json do not have it.
+    """
+    _, _, _, *owner = moves[turns_made]["state"]
+    return bool(owner)
 
 
 def describe_lock(moves: Moves, turns_made: str, world: World) -> str:
-    """Return the owner of the lock after the turns in `turns_made`, as text for the page."""
+    """Return who has the lock after the turns in `turns_made`, as text: `free`, or such as `A's`.
+
+    The text also says so if the lock has no ttl.
+    """
     lock = find_lock_state(moves, turns_made)
     if not lock.owner:
         return FREE
@@ -100,19 +117,19 @@ def describe_lock(moves: Moves, turns_made: str, world: World) -> str:
 def find_believers(moves: Moves, turns_made: str) -> str:
     """Return the buyers who believe after these turns that they have the lock, such as `AB`.
 
-    The recorded state contains A even after its process was killed. Here A is left out then.
+    A buyer whose process was killed believes nothing, although the recorded state may contain it.
     """
-    buyers = read_believers(moves[turns_made]["state"])
+    believers = read_believers(moves[turns_made]["state"])
     if KILL in turns_made:
-        return buyers.replace("A", "")
-    return buyers
+        return believers.replace("A", "")
+    return believers
 
 
-def deletes_others_lock(moves: Moves, turns_made: str) -> bool:
+def deletes_other_buyers_lock(moves: Moves, turns_made: str) -> bool:
     """Return whether the buyer who moved last deleted the other buyer's lock on the server.
 
-    This is so if the other buyer still believes that it has the lock: it has not released the lock
-    itself.
+    The other buyer owned the lock before this move and does not own it afterwards. It still
+    believes that it has the lock, so it has not released the lock itself.
     """
     if turns_made[-1] not in BUYERS or not turns_made[:-1]:
         return False
@@ -126,10 +143,14 @@ def deletes_others_lock(moves: Moves, turns_made: str) -> bool:
     )
 
 
-def describe_release(lock: LockState, buyer: str, *, deletes_others: bool) -> str:
-    """Return the text for a buyer who releases its lock, which it may have lost."""
+def describe_release(lock: LockState, buyer: str, *, deletes_other: bool) -> str:
+    """Return the text for a buyer who releases its lock, and who may have lost the lock before.
+
+    lock           the state of the lock before the release
+    deletes_other  whether the release deletes the other buyer's lock
+    """
     other = OTHER_BUYER[buyer]
-    if deletes_others:
+    if deletes_other:
         return f"deletes the lock, which is {other}'s"
     if lock.owner == buyer:
         return "gives the lock back"

@@ -1,6 +1,8 @@
-"""Recorded moves in words: what each move did, where each buyer is, and what it can do next.
+"""The texts that a page shows after each turn of a recorded schedule.
 
-A page shows these texts as they are: it computes none of them.
+They say what the turn did, how far each buyer is in its purchase, and which turns are possible
+next. A page computes none of these texts itself. worlds.py explains turns, schedules, outside
+events and Moves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,32 +12,32 @@ from typing import Any
 from tools.site.lock_state import FREE, describe_lock, find_believers
 from tools.site.turn_lines import NO_WORLD, WRITING_STATEMENT, describe_outcome, list_lines
 from tools.site.worlds import (
-    ASKS_AGAIN,
     BUYERS,
     FAILOVER,
-    GOES_ON,
+    KEEP_WAITING,
     KILL,
     PAUSE,
     RESTART,
+    RESUME,
+    RETRY,
     TIME_PASSES,
-    WAITS_ON,
     Moves,
     World,
-    find_event,
+    find_outside_event,
 )
 
-#: The text of the button for each outside event and its consequences (worlds.py).
-WORLD_BUTTONS = {
+#: Outside event, or what follows one (worlds.py) -> the text of its button.
+EVENT_BUTTONS = {
     TIME_PASSES: "Time passes, longer than a ttl",
     PAUSE: "A's process is paused for longer than a ttl",
-    GOES_ON: "A's process goes on",
+    RESUME: "A's process continues",
     KILL: "A's process is killed",
     RESTART: "The locks' server restarts empty",
     FAILOVER: "The locks' server fails over",
-    ASKS_AGAIN: "A's answer is lost, A asks again with the same key",
-    WAITS_ON: "Wait",
+    RETRY: "A's answer is lost, A retries with the same key",
+    KEEP_WAITING: "Wait",
 }
-#: Recorded event of a buyer -> the phase of its purchase that begins with this event.
+#: Kind of a buyer's event -> the phase of its purchase (BuyerProgress.phase) that the event begins.
 PHASES_BY_KIND = {"setnx:before_expire": "sent", "acquired": "locked"}
 #: BuyerProgress.halt -> the clause about the buyer.
 HALT_CLAUSES = {
@@ -48,10 +50,11 @@ HALT_CLAUSES = {
 
 @dataclass(frozen=True, slots=True)
 class BuyerProgress:
-    """The progress of a buyer in its purchase.
+    """How far a buyer is in its purchase.
 
     phase    new, sent (SETNX is sent, EXPIRE is next), locked, read, written or ended
-    halt     what halts the buyer: waits, paused, killed or forever; empty if nothing does
+    halt     why the buyer cannot move: waits, forever (it waits forever), paused or killed; empty
+             if it can move
     amount   the stock that the buyer read; None before its read
     outcome  the outcome of the purchase; empty before its end
     """
@@ -65,35 +68,35 @@ class BuyerProgress:
 def narrate(
     moves: Moves, world: World = NO_WORLD, *, choices: Sequence[str] = (), first_move: str = ""
 ) -> dict[str, dict[str, Any]]:
-    """Return a view for each state of the page: the turns made so far -> what the page then shows.
+    """Return what a page shows after each turn: the turns made so far, such as `AAB` -> a view.
 
-    No turn was made at the beginning, whose key is "". A view is a dict with these keys:
+    The key "" has the view before the first turn. A view is a dict with these keys:
 
     labels           the texts of the two buyers' buttons
-    standing         where each buyer is, in words
-    phases           the phase of each buyer, or what halts it
-    can              the possible turns: those in `moves`, and `choices`
-    no_event_reason  the text to show if `can` has no event
-    lines            what the last turn did; missing at the beginning
+    standing         how far each buyer is in its purchase, in words
+    phases           BuyerProgress.halt or, if it is empty, BuyerProgress.phase of each buyer
+    can              the turns that are possible next
+    no_event_reason  the text to show if no outside event is possible next
+    lines            the lines that describe the last turn; missing before the first turn
     state            the stock, the number of orders, and the buyers who believe that they hold the
-                     lock; missing at the beginning
+                     lock; missing before the first turn
     lock             the owner of the lock, as text; missing while the lock is free
 
     Args:
-        moves: The moves to narrate. The moves after fewer turns come first.
+        moves: Recorded moves, the shorter keys first.
         world: The world of the moves. NO_WORLD: the moves have no outside events.
-        choices: The turns that are possible after the longest key of `moves`, if `moves` does not
-            have the turns after it.
+        choices: The turns that are possible after the longest key of `moves`. Needed only if
+            `moves` does not have these turns, as while a schedule is played live.
         first_move: The result of label_first_move() for all moves of the world. Needed only if
             `moves` are not all of them.
     """
     first_move = first_move or label_first_move(moves)
     longest = max(moves, key=len, default="")
-    turns = list(BUYERS) + list(WORLD_BUTTONS)
+    turns = list(BUYERS) + list(EVENT_BUTTONS)
     progress_by_turns = {"": dict.fromkeys(BUYERS, BuyerProgress())}
 
-    def describe_buyers(turns_made: str) -> dict[str, Any]:
-        """Return the part of a view that exists after every turn and at the beginning."""
+    def make_view(turns_made: str) -> dict[str, Any]:
+        """Return a view without the parts that are missing before the first turn."""
         progress = progress_by_turns[turns_made]
         possible_turns = [
             turn
@@ -102,23 +105,24 @@ def narrate(
         ]
         return {
             "labels": {name: _label_button(name, progress[name], first_move) for name in BUYERS},
-            "standing": {name: _describe_standing(name, progress[name]) for name in BUYERS},
+            "standing": {name: _describe_progress(name, progress[name]) for name in BUYERS},
             "phases": {name: progress[name].halt or progress[name].phase for name in BUYERS},
             "can": possible_turns,
-            "no_event_reason": _explain_no_event(turns_made, progress["A"], world),
+            "no_event_reason": _explain_impossible_events(turns_made, progress["A"], world),
         }
 
-    views = {"": describe_buyers("")}
-    for turns_made, move in moves.items():
+    views = {"": make_view("")}
+    for turns_made, turn in moves.items():
         progress_before = progress_by_turns[turns_made[:-1]]
         progress_by_turns[turns_made] = _update_progress(
-            progress_before, turns_made[-1], move["did"]
+            progress_before, turns_made[-1], turn["did"]
         )
-        view = describe_buyers(turns_made)
+        view = make_view(turns_made)
         view["lines"] = [
             [line.buyer, line.kind, line.text] for line in list_lines(moves, turns_made, world)
         ]
-        view["state"] = move["state"][:2] + [find_believers(moves, turns_made)]
+        stock_left, orders, *_ = turn["state"]
+        view["state"] = [stock_left, orders, find_believers(moves, turns_made)]
         lock = describe_lock(moves, turns_made, world)
         if lock != FREE:
             view["lock"] = lock
@@ -126,16 +130,17 @@ def narrate(
     return views
 
 
-def _explain_no_event(turns_made: str, progress: BuyerProgress, world: World) -> str:
-    """Return the reason to show if no event is possible after these turns.
+def _explain_impossible_events(turns_made: str, progress: BuyerProgress, world: World) -> str:
+    """Return the reason why no outside event is possible after these turns.
 
-    The page shows the reason only if no event is possible, which this function does not check.
+    This function does not check whether an event is possible. The page shows the reason only if
+    none is.
 
-    progress  the progress of A, the buyer whom outside events hit
+    progress  the progress of A, the only buyer whom outside events disturb
     """
-    if find_event(turns_made):
+    if find_outside_event(turns_made):
         return "One event per try: go back to choose another."
-    if ASKS_AGAIN in world.events:
+    if RETRY in world.events:
         return "A has no order yet whose answer could be lost."
     if progress.phase == "new" and not progress.halt:
         return "A has not begun: an event comes between two moves of A."
@@ -149,52 +154,60 @@ def _explain_no_event(turns_made: str, progress: BuyerProgress, world: World) ->
 def _update_progress(
     progress: Mapping[str, BuyerProgress], turn: str, turn_events: list[list[Any]]
 ) -> dict[str, BuyerProgress]:
-    """Return the progress of the buyers after a turn.
+    """Return the progress of each buyer after a turn.
 
+    progress     buyer -> its progress before the turn
     turn         the letter of the turn: a buyer, or an outside event
-    turn_events  what happened in the turn; see Moves in worlds.py
+    turn_events  the events of the turn; see Trace in recorder/live.py
     """
     new_progress = dict(progress)
     if turn == PAUSE:
         new_progress["A"] = replace(progress["A"], halt="paused")
-    if turn == GOES_ON:
+    if turn == RESUME:
         new_progress["A"] = replace(progress["A"], halt="")
     if turn == KILL:
         new_progress["A"] = replace(progress["A"], halt="killed")
-    if turn == ASKS_AGAIN:
+    if turn == RETRY:
         new_progress["A"] = BuyerProgress()
-    for event in turn_events:
-        buyer, kind = event[:2]
+    for buyer, kind, *details in turn_events:
         if buyer in BUYERS:
-            new_progress[buyer] = _apply_event(new_progress[buyer], kind, event[2:])
+            new_progress[buyer] = _apply_event(new_progress[buyer], kind, details)
     return new_progress
 
 
-def _apply_event(progress: BuyerProgress, kind: str, facts: list[Any]) -> BuyerProgress:
-    """Return the progress of a buyer after one of its events."""
+def _apply_event(progress: BuyerProgress, kind: str, details: list[Any]) -> BuyerProgress:
+    """Return the progress of a buyer after one of its events.
+
+    kind     the kind of the event; Trace in recorder/live.py explains all kinds
+    details  the amount of `after_read`, the statement of `sends`, or the outcome of `ends`
+    """
     if kind in PHASES_BY_KIND:
         return replace(progress, phase=PHASES_BY_KIND[kind], halt="")
     if kind == "after_read":
-        return replace(progress, phase="read", halt="", amount=facts[0])
-    if kind == "sends" and progress.phase == "read" and WRITING_STATEMENT.match(facts[0]):
-        return replace(progress, phase="written", halt="")
+        (amount,) = details
+        return replace(progress, phase="read", halt="", amount=amount)
+    if kind == "sends" and progress.phase == "read":
+        (statement,) = details
+        if WRITING_STATEMENT.match(statement):
+            return replace(progress, phase="written", halt="")
     if kind == "waits":
         return replace(progress, halt="waits")
     if kind == "forever":
         return replace(progress, halt="forever")
-    if kind == "stops":  # the buyer is between two moves, so nothing halts it
+    if kind == "stops":  # the buyer has completed its move, so it can make the next
         return replace(progress, halt="")
     if kind == "ends":
-        return replace(progress, phase="ended", halt="", outcome=facts[0])
+        (outcome,) = details
+        return replace(progress, phase="ended", halt="", outcome=outcome)
     return progress
 
 
 def label_first_move(moves: Moves) -> str:
     """Return the text of a button for a buyer's first move, from the events of A's first turn."""
-    events = [event[1] for event in moves["A"]["did"]]
-    if "setnx:before_expire" in events:
+    kinds = [kind for _, kind, *_ in moves["A"]["did"]]
+    if "setnx:before_expire" in kinds:
         return "SETNX"
-    if "acquired" in events and "after_read" not in events:
+    if "acquired" in kinds and "after_read" not in kinds:
         return "take the lock"
     return "read the stock"
 
@@ -218,11 +231,11 @@ def _label_button(name: str, progress: BuyerProgress, first_move: str) -> str:
     return f"{name}: {labels[progress.phase]}"
 
 
-def _describe_standing(name: str, progress: BuyerProgress) -> str:
+def _describe_progress(name: str, progress: BuyerProgress) -> str:
     """Return the progress of a buyer as a clause, such as `A has read 1`."""
     if progress.halt:
         return f"{name} {HALT_CLAUSES[progress.halt]}"
-    phases = {
+    phase_clauses = {
         "new": "has not begun",
         "sent": "has sent SETNX",
         "locked": "has taken the lock",
@@ -230,4 +243,4 @@ def _describe_standing(name: str, progress: BuyerProgress) -> str:
         "written": "has written, but not committed",
         "ended": describe_outcome(progress.outcome),
     }
-    return f"{name} {phases[progress.phase]}"
+    return f"{name} {phase_clauses[progress.phase]}"

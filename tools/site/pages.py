@@ -186,9 +186,9 @@ def render_schedules() -> str:
     Strategies that have the same outcome in every schedule share a row.
     """
     recorded = read_recorded_moves()
-    groups = group_by_pattern(recorded)
+    groups = group_by_outcomes(recorded)
     bodies = [
-        _render_pattern(
+        _render_outcome_rows(
             names, [find_outcome(recorded[names[0]], turn_order) for turn_order in TURN_ORDERS]
         )
         for names in groups
@@ -203,7 +203,7 @@ def render_schedules() -> str:
     return render_frame("20 schedules", main)
 
 
-def group_by_pattern(recorded: Mapping[str, Moves]) -> list[list[str]]:
+def group_by_outcomes(recorded: Mapping[str, Moves]) -> list[list[str]]:
     """Return groups of strategies that have the same outcome in every schedule."""
     groups: dict[object, list[str]] = {}
     for name, moves in recorded.items():
@@ -212,7 +212,7 @@ def group_by_pattern(recorded: Mapping[str, Moves]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _render_pattern(names: Sequence[str], outcomes: Sequence[ScheduleOutcome]) -> str:
+def _render_outcome_rows(names: Sequence[str], outcomes: Sequence[ScheduleOutcome]) -> str:
     """Return two rows of the table: these strategies, and their outcome in each of TURN_ORDERS."""
     # The names link to TURN_ORDERS[1]: in TURN_ORDERS[0], A ends before B begins.
     links = " ".join(f'<a href="index.html#{name}/{TURN_ORDERS[1]}">{name}</a>' for name in names)

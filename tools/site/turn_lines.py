@@ -1,6 +1,7 @@
-"""The text that the site shows for a recorded turn: what a buyer did, or which event happened.
+"""The lines of text that the site shows for a recorded turn.
 
-tools/site/worlds.py explains turns, worlds and outside events.
+They say what a buyer did, or which outside event happened. tools/site/worlds.py explains turns,
+worlds, outside events and Moves.
 """
 
 import re
@@ -10,30 +11,31 @@ from typing import Any
 
 from tools.site.lock_state import (
     LockState,
-    deletes_others_lock,
+    deletes_other_buyers_lock,
     describe_release,
     find_believers,
     find_lock_state,
     has_recorded_owner,
 )
 from tools.site.worlds import (
-    ASKS_AGAIN,
     BUYERS,
     FAILOVER,
-    GOES_ON,
     KILL,
     OTHER_BUYER,
     PAUSE,
     RESTART,
+    RESUME,
+    RETRY,
     TIME_PASSES,
     UNTIL_DELETED,
     UNTIL_TTL_IS_OVER,
     WHILE_RENEWED,
     Moves,
     World,
+    list_beginnings,
 )
 
-#: Outcome of a purchase -> the clause about its buyer.
+#: Outcome of a purchase -> a clause whose subject is the buyer.
 OUTCOME_CLAUSES = {
     "sold": "has an order",
     "sold_out": "is told: sold out",
@@ -41,28 +43,28 @@ OUTCOME_CLAUSES = {
     "lost": "lost the lock: nothing sold",
     "replayed": "is given the order that it has",
 }
-#: Outside event, or its consequence -> the buyer in whose column its line stands, and the line. An
-#: empty buyer stands for both columns.
-WORLD_LINES = {
+#: Outside event, or what follows one -> the column in which its line is shown (a buyer; empty: both
+#: columns), and the line.
+EVENT_LINES = {
     TIME_PASSES: ("", "time passes"),
     PAUSE: ("A", "is paused"),
-    GOES_ON: ("A", "goes on where it was"),
+    RESUME: ("A", "continues where it was"),
     KILL: ("A", "is killed"),
     RESTART: ("", "the locks' server has restarted, without any key"),
     FAILOVER: ("", "a replica without the lock answers in the place of the locks' server"),
-    ASKS_AGAIN: ("A", "does not get its answer, and asks again with the same Idempotency-Key"),
+    RETRY: ("A", "does not get its answer, and retries with the same Idempotency-Key"),
 }
-#: The line for the turn in which time passes, by how long the lock lasts.
-TTL_LINES = {
+#: World.lock_duration -> the line for the turn TIME_PASSES.
+TIME_PASSES_LINES = {
     UNTIL_DELETED: "time passes: the lock has no ttl",
     UNTIL_TTL_IS_OVER: "time passes: the ttl is over",
     WHILE_RENEWED: "time passes: the thread has renewed the lock",
 }
 #: The values of World.lock_duration for locks with a ttl. A recorded pause is longer than this ttl.
-LOCKS_WITH_TTL = (UNTIL_TTL_IS_OVER, WHILE_RENEWED)
-#: The world of the schedules in schedules.json, which were recorded without events.
+DURATIONS_WITH_TTL = (UNTIL_TTL_IS_OVER, WHILE_RENEWED)
+#: Stands for the world of the schedules in schedules.json, which have no outside events.
 NO_WORLD = World("", ())
-#: Kind of a buyer's event -> its line, if all events of the kind have the same line.
+#: Kind of a buyer's event -> its line. Kinds whose line depends on the event's details are missing.
 CLAUSES_BY_KIND = {
     "setnx:before_expire": "has sent SETNX, and not yet EXPIRE",
     "acquired": "has the lock",
@@ -78,10 +80,11 @@ WAITING_STATEMENT = re.compile("UPDATE|INSERT|DELETE|FOR UPDATE|pg_advisory")
 
 @dataclass(frozen=True, slots=True)
 class TurnLine:
-    """A line of a turn.
+    """A line of text about a turn.
 
-    buyer  the buyer in whose column the line stands; empty: both columns
-    kind   sql (a statement), end (of a purchase), world (an outside event), or empty for any other
+    buyer  the buyer in whose column the line is shown; empty: both columns
+    kind   the style of the line: sql (a statement), end (of a purchase), world (an outside event),
+           or empty for any other line
     """
 
     buyer: str
@@ -90,29 +93,30 @@ class TurnLine:
 
 
 def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[TurnLine]:
-    """Return the lines that describe the last turn of `turns_made`, the beginning of a schedule."""
+    """Return the lines that describe the last turn of `turns_made`, such as the B in `AAB`."""
     lines = []
-    if turns_made[-1] in WORLD_LINES:
-        buyer, text = _describe_event(turns_made[-1], world)
+    if turns_made[-1] in EVENT_LINES:
+        buyer, text = _describe_outside_event(turns_made[-1], world)
         lines.append(TurnLine(buyer, "world", text))
     lock = find_lock_state(moves, turns_made[:-1])
     turn_events = moves[turns_made]["did"]
     for position, event in enumerate(turn_events):
-        buyer, kind = event[:2]
+        buyer, kind, *details = event
         lock_before = lock
-        lock = lock.after(event)
+        lock = lock.apply_event(event)
         if buyer not in BUYERS:  # an outside event, which has its line already
             continue
         if kind == "sends":
             refusal = _explain_refusal(turn_events, position, lock)
             if refusal:
                 lines.append(TurnLine(buyer, "", refusal))
-            statement = event[2]
+            (statement,) = details
             if world.fenced:
                 statement = _insert_fence(statement, lock.fences[buyer])
             lines.append(TurnLine(buyer, "sql", statement))
         elif kind == "ends":
-            lines.append(TurnLine(buyer, "end", describe_outcome(event[2])))
+            (outcome,) = details
+            lines.append(TurnLine(buyer, "end", describe_outcome(outcome)))
         elif kind == "released":
             text = _describe_recorded_release(moves, turns_made, buyer, lock_before)
             lines.append(TurnLine(buyer, "", text))
@@ -126,52 +130,62 @@ def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[T
 
 
 def _describe_point(event: Sequence[Any], lock: LockState, world: World) -> str:
-    """Return the clause about a buyer at a point of its purchase, such as `has the lock`.
+    """Return the line for an event of a buyer, such as `has the lock`; empty if it has no line.
 
-    Empty if the site shows nothing at this point.
+    The kind of the event is a point of the purchase, such as `acquired`, or `forever`.
 
     lock  the state of the lock after the event
     """
-    buyer, kind = event[:2]
+    buyer, kind, *details = event
     if kind == "after_read":
-        meaning = "there is one" if event[2] else "nothing left"
-        return f"reads {event[2]}: {meaning}"
+        (amount,) = details
+        comment = "there is one" if amount else "nothing left"
+        return f"reads {amount}: {comment}"
     if kind == "acquired" and world.fenced:
         return f"has the lock, with fence {lock.fences[buyer]}"
     return CLAUSES_BY_KIND.get(kind, "")
 
 
-def _describe_event(turn: str, world: World) -> tuple[str, str]:
-    """Return the line for an outside event: its buyer (empty: both buyers), and its text."""
-    buyer, text = WORLD_LINES[turn]
+def _describe_outside_event(turn: str, world: World) -> tuple[str, str]:
+    """Return the line for an outside event: the buyer in whose column it is shown, and the text.
+
+    The buyer is empty if the line is shown in both columns.
+    """
+    buyer, text = EVENT_LINES[turn]
     if turn == TIME_PASSES:
-        return buyer, TTL_LINES.get(world.lock_duration, text)
-    if turn == PAUSE and world.lock_duration in LOCKS_WITH_TTL:
+        return buyer, TIME_PASSES_LINES.get(world.lock_duration, text)
+    if turn == PAUSE and world.lock_duration in DURATIONS_WITH_TTL:
         return buyer, "is paused for longer than the ttl"
     return buyer, text
 
 
 def _describe_recorded_release(moves: Moves, turns_made: str, buyer: str, lock: LockState) -> str:
-    """Return the line of a buyer who releases its lock.
+    """Return the line for a buyer who releases its lock in the last turn of `turns_made`.
 
     lock  the state of the lock before the release
     """
     if not has_recorded_owner(moves, turns_made):
         return "gives the lock back"
-    return describe_release(lock, buyer, deletes_others=deletes_others_lock(moves, turns_made))
+    deletes_other = deletes_other_buyers_lock(moves, turns_made)
+    return describe_release(lock, buyer, deletes_other=deletes_other)
 
 
 def _explain_refusal(turn_events: Sequence[Sequence[Any]], position: int, lock: LockState) -> str:
-    """Return why the database refused the write before a statement; empty if it refused none.
+    """Return why the database refused the write that precedes a statement; empty if it did not.
 
-    The recording does not have the refusal. The next statement shows it: the shop sends a SELECT
-    after a fence that was too low, and a ROLLBACK after an idempotency key that was a duplicate.
+    The recording does not contain the refusal, but the statement after it. After a write whose
+    fence was too low, the shop sends a SELECT. After a write whose idempotency key was a duplicate,
+    the shop sends a ROLLBACK.
 
-    position  the index of the statement in `turn_events`
-    lock      the state of the lock at the statement
+    position  the index of the statement's event in `turn_events`
+    lock      the state of the lock at this statement
     """
-    buyer, _, statement = turn_events[position][:3]
-    outcomes = [event[2] for event in turn_events[position:] if event[:2] == [buyer, "ends"]]
+    buyer, _, statement = turn_events[position]
+    outcomes = [
+        details[0]
+        for actor, kind, *details in turn_events[position:]
+        if actor == buyer and kind == "ends"
+    ]
     if outcomes == ["lost"] and statement.startswith("SELECT"):
         higher_fence = lock.fences[OTHER_BUYER[buyer]]
         return f"changes no row: fence {higher_fence} is already there"
@@ -181,17 +195,21 @@ def _explain_refusal(turn_events: Sequence[Sequence[Any]], position: int, lock: 
 
 
 def _insert_fence(statement: str, fence: int) -> str:
-    """Return a recorded statement with its fence, for which the recorder wrote `mine`."""
+    """Return a recorded statement in which the fence replaces the recorder's word `mine`."""
     return re.sub(r"\bmine\b", str(fence), statement)
 
 
 def describe_outcome(outcome: str) -> str:
-    """Return an outcome as a clause without its subject, such as `has an order`."""
+    """Return the outcome of a purchase as a clause about the buyer, such as `has an order`."""
     return OUTCOME_CLAUSES.get(outcome, f"is told: {outcome.replace('_', ' ')}")
 
 
 def _explain_wait(moves: Moves, turns_made: str, buyer: str) -> str:
-    """Return the line of a buyer who waits for a lock, or for a row of the database."""
+    """Return the line for a buyer who waits after `turns_made`: it says what the buyer waits for.
+
+    If the buyer's last statement in this turn is one that can block, the buyer waits in the
+    database. Otherwise the buyer waits for the strategy's lock.
+    """
     other = OTHER_BUYER[buyer]
     statements = _list_statements(moves[turns_made]["did"], buyer)
     if statements and "pg_advisory" in statements[-1]:
@@ -209,19 +227,21 @@ def _explain_wait(moves: Moves, turns_made: str, buyer: str) -> str:
 
 def _list_statements(turn_events: Sequence[Sequence[Any]], buyer: str) -> list[str]:
     """Return the statements that a buyer sent in a turn."""
-    return [event[2] for event in turn_events if list(event[:2]) == [buyer, "sends"]]
+    return [
+        details[0] for actor, kind, *details in turn_events if (actor, kind) == (buyer, "sends")
+    ]
 
 
 def _list_statements_so_far(moves: Moves, turns_made: str, buyer: str) -> list[str]:
-    """Return the statements that a buyer sent in all of `turns_made`."""
+    """Return the statements that a buyer has sent in all turns of `turns_made`."""
     statements = []
-    for length in range(1, len(turns_made) + 1):
-        statements += _list_statements(moves[turns_made[:length]]["did"], buyer)
+    for beginning in list_beginnings(turns_made):
+        statements += _list_statements(moves[beginning]["did"], buyer)
     return statements
 
 
 def _find_believers_before(moves: Moves, turns_made: str) -> str:
-    """Return the buyers who believed before the last turn that they have the lock, as text."""
+    """Return the buyers who believed before the last turn that they have the lock, such as `AB`."""
     if not turns_made[:-1]:
         return ""
     return find_believers(moves, turns_made[:-1])

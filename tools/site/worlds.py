@@ -1,8 +1,10 @@
-"""The recorded schedules with an outside event, which recorded/worlds.json contains.
+"""The recorded worlds, whose schedules are in recorded/worlds.json.
 
-An outside event is a pause, the end of a process, a restart of the locks' server, or the like. A
-world is a strategy with its database, its stock and its events; its schedules are recorded
-together. A turn is one letter of a schedule: the next move of a buyer, or an outside event.
+A world is a strategy with its database, its stock and the outside events that may disturb buyer A.
+An outside event is, for example, a pause of A's process or a restart of the locks' server.
+
+A schedule is a string of turns, such as `AAPBBG`. A turn is one letter: `A` or `B` for the next
+move of this buyer, or the letter of an outside event or of what follows it.
 """
 
 import json
@@ -12,9 +14,14 @@ from typing import Any
 
 from loadtest.stack.databases import POSTGRES
 
-#: The turns so far -> the events that the last turn caused (`did`), and the `state` after it. For
-#: the events see Trace in recorder/live.py. A state is a list: the stock, the number of orders, the
-#: buyers who believe to hold the lock, and the buyer whose token the locks' server has.
+#: What happened in each turn of some schedules. A key is the beginning of a schedule, such as
+#: `AAP`. Its entry describes the last turn of this key (here `P`), and has two fields:
+#:
+#: did    the events of the turn, each a list: the buyer, the kind, and details; see Trace in
+#:        recorder/live.py
+#: state  a list with the state after the turn: the stock, the number of orders, the buyers who
+#:        believe that they hold the lock, and the lock's owner: the buyer whose token is on the
+#:        locks' server. schedules.json has no owners
 Moves = dict[str, dict[str, Any]]
 
 #: A purchase reads the stock in its first move, writes stock and order in the second, and commits
@@ -27,28 +34,28 @@ BUYERS = ("A", "B")
 OTHER_BUYER = {"A": "B", "B": "A"}
 #: A's process is stopped for longer than the ttl.
 PAUSE = "P"
-#: A's paused process goes on.
-GOES_ON = "G"
+#: A's paused process continues.
+RESUME = "G"
 #: Time passes until the ttl is over, while A's process runs.
 TIME_PASSES = "T"
 #: A's process is killed.
 KILL = "K"
-#: The server of the locks restarts empty.
+#: The locks' server restarts without any key.
 RESTART = "R"
-#: The server of the locks dies, and a replica without the lock takes its address.
+#: The locks' server dies, and a replica that never received the lock takes over its address.
 FAILOVER = "F"
-#: A has bought, its answer is lost, and A asks again with the same key.
-ASKS_AGAIN = "L"
-#: The waiting buyer goes on waiting, because no other buyer can move.
-WAITS_ON = "W"
+#: A has bought, the response is lost, and A sends the purchase again with the same Idempotency-Key.
+RETRY = "L"
+#: The waiting buyer continues to wait, because no buyer can move.
+KEEP_WAITING = "W"
 #: Outside event -> the fault of `make faults` that corresponds to it.
-EVENTS = {
+FAULTS_BY_EVENT = {
     TIME_PASSES: "slow",
     PAUSE: "pause",
     KILL: "crash",
     RESTART: "restart",
     FAILOVER: "failover",
-    ASKS_AGAIN: "unknown-commit",
+    RETRY: "unknown-commit",
 }
 
 
@@ -60,14 +67,14 @@ WHILE_RENEWED = "while its holder's process renews it"
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A strategy, its database, its stock and its events, whose schedules are recorded together.
+    """A strategy, its database, its stock and its outside events.
 
-    events         a schedule has at most one of these events; NO_EVENT stands for schedules without
-                   an event
+    events         the outside events, of which a schedule has at most one; NO_EVENT stands for the
+                   schedules without an outside event
     lock_duration  one of the three texts above; empty if the strategy has no lock on a lock server
-    fenced         whether its lock grants fences, and the database checks them
+    fenced         whether the strategy's lock grants fences, which the database then checks
     units          the stock at the beginning
-    database       one of loadtest.stack.databases
+    database       the name of a database in loadtest.stack.databases
     """
 
     strategy: str
@@ -83,9 +90,9 @@ class World:
         return bool(self.lock_duration)
 
 
-#: The event of a schedule without an outside event.
+#: Stands for the outside event in a schedule without an outside event.
 NO_EVENT = ""
-#: The events of a strategy with a lock on a server.
+#: The outside events of a strategy with a lock on a lock server.
 LOCK_EVENTS = (NO_EVENT, TIME_PASSES, PAUSE, KILL, RESTART, FAILOVER)
 #: The recorded worlds, by their names in WORLDS_FILE.
 WORLDS = {
@@ -99,7 +106,7 @@ WORLDS = {
     ),
     "fence-at-write": World("fence-at-write", (NO_EVENT, PAUSE), WHILE_RENEWED, fenced=True),
     "redis": World("redis", LOCK_EVENTS, WHILE_RENEWED, fenced=True),
-    "redis-2-units": World("redis", (NO_EVENT, ASKS_AGAIN), WHILE_RENEWED, fenced=True, units=2),
+    "redis-2-units": World("redis", (NO_EVENT, RETRY), WHILE_RENEWED, fenced=True, units=2),
     "row-lock": World("row-lock", (NO_EVENT, PAUSE, KILL)),
     "lock-then-read": World(
         "lock-then-read", (NO_EVENT,), WHILE_RENEWED, database="mariadb@repeatable-read"
@@ -108,59 +115,74 @@ WORLDS = {
 
 
 def read_worlds() -> dict[str, dict[str, Any]]:
-    """Return the recordings by the name of their world."""
+    """Return the recording of each world, by the name of the world.
+
+    A world is a strategy with its stock and its outside events.
+    """
     return dict(json.loads(WORLDS_FILE.read_text()))
 
 
-def format_recording(data: object) -> str:
-    """Return recorded data as JSON, with a line for each turn, for the sake of diffs."""
-    return json.dumps(data, separators=(",", ":")).replace('},"', '},\n"') + "\n"
+def format_recording(recording: object) -> str:
+    """Return a recording as JSON with one line for each turn, so that diffs are readable."""
+    return json.dumps(recording, separators=(",", ":")).replace('},"', '},\n"') + "\n"
 
 
 def read_moves() -> dict[str, Moves]:
-    """Return the recorded moves by the name of their world."""
+    """Return the recorded moves of each world, by the name of the world.
+
+    A world is a strategy with its stock and its outside events.
+    """
     return {name: recording["moves"] for name, recording in read_worlds().items()}
 
 
-def shorter_first(turns_made: str) -> tuple[int, str]:
+def make_length_sort_key(turns_made: str) -> tuple[int, str]:
     """Return the sort key that puts shorter schedules before longer ones."""
     return len(turns_made), turns_made
 
 
 def sort_by_length(moves: Moves) -> Moves:
-    """Return the moves with the shorter schedules first."""
-    return {turns_made: moves[turns_made] for turns_made in sorted(moves, key=shorter_first)}
+    """Return the moves in the order of their keys, the beginnings of schedules: shorter first."""
+    return {turns_made: moves[turns_made] for turns_made in sorted(moves, key=make_length_sort_key)}
+
+
+def list_beginnings(schedule: str) -> list[str]:
+    """Return the beginnings of a schedule up to the whole: for `AAB`, these are `A`, `AA`, `AAB`.
+
+    They are the keys of the schedule's turns in Moves.
+    """
+    return [schedule[:length] for length in range(1, len(schedule) + 1)]
 
 
 def list_whole_schedules(moves: Moves) -> list[str]:
-    """Return the whole schedules among the keys of `moves`; the other keys begin these."""
+    """Return the whole schedules in `moves`: the keys with which no longer key begins."""
     beginnings = {turns_made[:-1] for turns_made in moves}
     return [turns_made for turns_made in moves if turns_made not in beginnings]
 
 
 def has_ended_move(moves: Moves, turns_made: str, buyer: str) -> bool:
-    """Return whether a buyer finishes its move, or its purchase, in the last of these turns.
+    """Return whether a buyer completes its move in the last turn of `turns_made`.
 
-    A move is finished when the buyer stops at the next point. False if the recording does not have
-    these turns.
+    A buyer that completes a move either stops before its next move, or ends its purchase. Returns
+    False if `turns_made`, the beginning of a schedule, is not in `moves`.
     """
     if turns_made not in moves:
         return False
-    turn_events = moves[turns_made]["did"]
-    return any(event[0] == buyer and event[1] in ("stops", "ends") for event in turn_events)
+    return any(
+        actor == buyer and kind in ("stops", "ends") for actor, kind, *_ in moves[turns_made]["did"]
+    )
 
 
-def find_event(schedule: str) -> str:
-    """Return the event of a schedule, or NO_EVENT."""
-    return next((turn for turn in schedule if turn in EVENTS), NO_EVENT)
+def find_outside_event(schedule: str) -> str:
+    """Return the turn of a schedule that is an outside event, or NO_EVENT if it has none."""
+    return next((turn for turn in schedule if turn in FAULTS_BY_EVENT), NO_EVENT)
 
 
 def oversells(moves: Moves, schedule: str, units: int = 1) -> bool:
     """Return whether there are more orders than units after a schedule."""
-    orders = moves[schedule]["state"][1]
-    return bool(orders > units)
+    _, order_count, *_ = moves[schedule]["state"]
+    return bool(order_count > units)
 
 
 def is_stuck(moves: Moves, schedule: str) -> bool:
     """Return whether a buyer waits forever at the end of a schedule."""
-    return any(event[1] == "forever" for event in moves[schedule]["did"])
+    return any(kind == "forever" for _, kind, *_ in moves[schedule]["did"])

@@ -3,7 +3,10 @@
 A purchase has three moves. In the first the buyer reads the stock. In the second it writes the
 stock and inserts its order. In the third it commits. Under a strategy with a lock, the first move
 waits for the lock, and the third releases it. In a turn one buyer makes a move; if the move
-releases the lock, the move of the other buyer, who waits for it, ends in the same turn.
+releases the lock, the move of the other buyer, who waits for the lock, ends in the same turn.
+
+The earlier recording, in recorded/schedules.json, tells which moves end in which turn. On a busy
+machine this helps to distinguish a buyer that is slow from a buyer that waits.
 """
 
 import re
@@ -37,11 +40,11 @@ from tools.site.worlds import (
 )
 
 PRODUCT = "apple"
-#: How long a buyer may take from the release of the lock by the other buyer to its own next stop.
-NEXT_STOP_SECONDS = 0.15
-#: How long to wait for a stop that the existing recording has in the same turn. It is long, because
-#: the machine may be busy.
-EXPECTED_STOP_TIMEOUT_SECONDS = 30.0
+#: How long to wait until a buyer completes its move after the other buyer has released the lock.
+RELEASED_MOVE_TIMEOUT_SECONDS = 0.15
+#: How long to wait until a buyer completes its move, if the buyer did so in this turn of the
+#: earlier recording. The time is long, because the machine may be busy.
+RECORDED_STOP_TIMEOUT_SECONDS = 30.0
 #: Keeps PostgreSQL from ending a transaction that waits for the other buyer's next move.
 UNLIMITED_TIMEOUTS_SQL = (
     "SET idle_in_transaction_session_timeout = 0; SET lock_timeout = 0; SET statement_timeout = 0"
@@ -50,49 +53,66 @@ UNLIMITED_TIMEOUTS_SQL = (
 SHOWN_POINTS = ("acquired", "after_read", "released", "unlocked_before_commit", "reserved")
 
 
-def current_buyer() -> str:
-    """Return the buyer whose thread this is; `testing` names it `interleaved-A` or `-B`."""
+def get_current_buyer() -> str:
+    """Return the buyer that this thread runs, `A` or `B`.
+
+    The package `testing` has named the thread `interleaved-A` or `interleaved-B`.
+    """
     return threading.current_thread().name.removeprefix("interleaved-")
 
 
 @dataclass(slots=True)
 class Trace:
-    """The events of the moves in one order of the turns, as they happened.
+    """The events of one schedule in the order in which they happened.
 
-    An event is a list of the buyer, the kind, and facts. The kinds are `begins` (a move), `sends`
-    (with a statement), the points in SHOWN_POINTS, `stops` (at the end of a move) and `ends` (with
-    an outcome). The last fact of `stops` and `ends` is the state that another connection sees; see
-    Moves in worlds.py. collect_moves() moves that state from the event to its turn, and adds the
-    kind `waits`; world.py adds the kind `forever`.
+    An event is a list: the buyer, the kind, and details. In world.py the first element may also be
+    the letter of an outside event, which `begins` and `stops`. The kinds are:
 
-    holders  the buyers who hold the lock, or believe so because their lock was lost unnoticed
+    begins   the buyer begins a move
+    sends    the buyer sends a statement to the database; the detail is the statement
+    stops    the buyer has completed a move; the detail is the state (see Moves in worlds.py)
+    ends     the purchase has ended; the details are the outcome and the state
+    waits    the buyer has not completed the move that it began (added by collect_moves())
+    forever  the buyer waits forever (added by world.py)
+
+    The points of a purchase in SHOWN_POINTS are kinds, too. collect_moves() takes the states out of
+    the events.
+
+    believers  the buyers who hold the lock, or who have lost it without noticing
     """
 
     events: list[list[Any]] = field(default_factory=list)
-    holders: list[str] = field(default_factory=list)
+    believers: list[str] = field(default_factory=list)
 
-    def add(self, kind: str, *facts: object) -> None:
-        """Add an event of the buyer whose thread this is."""
-        self.events.append([current_buyer(), kind] + list(facts))
+    def add(self, kind: str, *details: object) -> None:
+        """Add an event of the buyer that this thread runs."""
+        self.events.append([get_current_buyer(), kind] + list(details))
 
-    def turns_made(self) -> str:
-        """Return the turns so far."""
-        return "".join(event[0] for event in list(self.events) if event[1] == "begins")
+    def list_turns_made(self) -> str:
+        """Return the turns made so far as a string, such as `AAB`."""
+        events = list(self.events)  # a copy, because another thread may add to the list
+        return "".join(buyer for buyer, kind, *_ in events if kind == "begins")
 
     def is_moving_after_release(self, buyer: str) -> bool:
-        """Return whether this buyer is in a move that the other one's release made possible."""
+        """Return whether a buyer is in a move that was blocked until the other buyer's release.
+
+        This is so if the other buyer has released the lock and has not acquired it again, and
+        `buyer` has begun a move and not completed it.
+        """
         events = list(self.events)  # a copy, because another thread may add to the list
-        kinds = [event[1] for event in events if event[0] == buyer]
-        other_holds = self.holders not in ([], [buyer])
-        other_has_released = any(event[1] == "released" and event[0] != buyer for event in events)
+        kinds = [kind for actor, kind, *_ in events if actor == buyer]
+        other_holds = self.believers not in ([], [buyer])
+        other_has_released = any(
+            actor != buyer and kind == "released" for actor, kind, *_ in events
+        )
         is_moving = bool(kinds) and kinds[-1] not in ("stops", "ends")
         return other_has_released and not other_holds and is_moving
 
 
 class ReplayDriver(Driver):
-    """A driver that waits longer for a stop that the existing recording has in the same turn.
+    """A driver that lets a buyer take longer over a move that ends in the earlier recording.
 
-    recorded_moves  the existing recording: what happened in each turn; empty without a recording
+    recorded_moves  the moves of the earlier recording; empty if there is none
     """
 
     def __init__(self, recorded_moves: Moves, *args: Any, **options: Any) -> None:
@@ -100,12 +120,13 @@ class ReplayDriver(Driver):
         self._recorded_moves = recorded_moves
 
     def settle(self, actor: Actor, blocked_after: float) -> bool:
-        """Wait until the actor stops, or count it as blocked after `blocked_after` seconds.
+        """Wait until the actor stops, or count the actor as blocked after `blocked_after` seconds.
 
-        If the recording has a stop of this actor in this turn, the wait may take longer.
+        An actor is the thread of a buyer. If the buyer completed its move in this turn of the
+        earlier recording, wait for RECORDED_STOP_TIMEOUT_SECONDS instead.
         """
         if has_ended_move(self._recorded_moves, self.schedule, actor.name):
-            blocked_after = EXPECTED_STOP_TIMEOUT_SECONDS
+            blocked_after = RECORDED_STOP_TIMEOUT_SECONDS
         return super().settle(actor, blocked_after)
 
 
@@ -113,7 +134,7 @@ class Recorder:
     """Runs two purchases under one strategy, in every order of their moves.
 
     strategy        the name of the strategy
-    recorded_moves  the existing recording: what happened in each turn; empty without a recording
+    recorded_moves  the moves of the earlier recording; empty if there is none
     """
 
     def __init__(self, strategy: str, recorded_moves: Moves | None = None) -> None:
@@ -121,32 +142,34 @@ class Recorder:
         self.recorded_moves = recorded_moves or {}
         self.trace = Trace()
         self.sale_id = 0
-        # The thread of this pool has another connection than the buyers, so it sees only what
-        # they have committed.
+        # The thread of this pool has its own database connection, so it sees only what the buyers
+        # have committed.
         self._observer = ThreadPoolExecutor(1)
 
     def record_traces(self) -> list[Trace]:
-        """Run the two purchases in every order of their turns, and return a trace of each run."""
+        """Run the two purchases in every order of their moves, and return a trace of each run."""
         traces: list[Trace] = []
 
-        def prepare() -> None:
+        def prepare_run() -> None:
             self.sale_id = restock(product=PRODUCT, amount=1, lock=self.strategy).pk
             self.trace = Trace()
             traces.append(self.trace)
 
+        # A first purchase fills the caches of this process.
         restock(product=PRODUCT, amount=1, lock=self.strategy)
-        check_out(Attempt(PRODUCT, "first", self.strategy))  # fills the caches of this process
-        with use_probe(self._at_point):
+        check_out(Attempt(PRODUCT, "first", self.strategy))
+        with use_probe(self._record_point):
             driver = partial(ReplayDriver, self.recorded_moves)
             # at=(): the buyers stop only at the calls of step() in _await_next_turn().
-            interleave(self._buy, self._buy, before=prepare, at=(), driver=driver)
+            interleave(self._buy, self._buy, before=prepare_run, at=(), driver=driver)
         self._observer.submit(connections.close_all).result()
         self._observer.shutdown()
         return traces
 
     def _buy(self) -> None:
         """Make one purchase, and record its moves and its outcome."""
-        connection.ensure_connection()  # connecting later would look like waiting for a lock
+        # A buyer that connects during its first move could seem to wait for a lock.
+        connection.ensure_connection()
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute(UNLIMITED_TIMEOUTS_SQL)
@@ -160,47 +183,50 @@ class Recorder:
         self.trace.add("ends", outcome, self._observe_state())
 
     def _make_attempt(self) -> Attempt:
-        return Attempt(PRODUCT, current_buyer(), self.strategy)
+        return Attempt(PRODUCT, get_current_buyer(), self.strategy)
 
     def _await_next_turn(self) -> None:
         """End the buyer's current move, if there is one, and wait until its next turn begins."""
-        name = current_buyer()
-        if [name, "begins"] in self.trace.events:
-            self._let_waiter_finish_its_move(OTHER_BUYER[name])
+        buyer = get_current_buyer()
+        has_begun = [buyer, "begins"] in self.trace.events
+        if has_begun:
+            self._wait_for_released_move(OTHER_BUYER[buyer])
             self.trace.add("stops", self._observe_state())
-        step("move")  # the driver lets this thread go on when it is the buyer's turn
+        step("move")  # blocks this thread until the driver gives the buyer its turn
         self.trace.add("begins")
 
-    def _let_waiter_finish_its_move(self, buyer: str) -> None:
-        """If this move has released the lock to `buyer`, wait until that buyer's move ends.
+    def _wait_for_released_move(self, buyer: str) -> None:
+        """If the current move has released the lock to `buyer`, wait until that buyer's move ends.
 
-        After a time limit, `buyer` counts as waiting for something else. The limit is longer if the
-        move ends in this turn in the existing recording.
+        Return after a timeout if the move does not end; `buyer` may wait for something else, such
+        as a row. The timeout is longer if the move ended in this turn of the earlier recording.
         """
-        timeout = NEXT_STOP_SECONDS
-        if has_ended_move(self.recorded_moves, self.trace.turns_made(), buyer):
-            timeout = EXPECTED_STOP_TIMEOUT_SECONDS
+        timeout = RELEASED_MOVE_TIMEOUT_SECONDS
+        if has_ended_move(self.recorded_moves, self.trace.list_turns_made(), buyer):
+            timeout = RECORDED_STOP_TIMEOUT_SECONDS
         deadline = time.monotonic() + timeout
         while self.trace.is_moving_after_release(buyer) and time.monotonic() < deadline:
             time.sleep(0.002)
 
-    def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
-        """Record a point of a buyer's purchase if the site shows it, and update the lock's holders.
+    def _record_point(self, point: str, details: Mapping[str, object]) -> None:
+        """Record that a buyer has reached a point of its purchase, and update the believers.
 
-        A point is a moment in a purchase at which the shop calls this function. The read of the
-        stock ends a move, so the buyer then waits for its next turn.
+        The shop calls this function at each of the points that shop/sale/points.py lists. Only
+        SHOWN_POINTS are recorded. The read of the stock ends a move, so the buyer then waits for
+        its next turn.
 
-        facts  what the shop tells about the moment, such as the amount that the buyer read
+        details  the arguments of the point, such as the `amount` that the buyer read
         """
-        name = current_buyer()
-        if name not in BUYERS:
+        buyer = get_current_buyer()
+        believers = self.trace.believers
+        if buyer not in BUYERS:
             return
         if point == "acquired":
-            self.trace.holders.append(name)
-        if point in ("released", "unlocked_before_commit") and name in self.trace.holders:
-            self.trace.holders.remove(name)
-        if point == "after_read" and facts.get("amount") is not None:
-            self.trace.add(point, facts["amount"])
+            believers.append(buyer)
+        if point in ("released", "unlocked_before_commit") and buyer in believers:
+            believers.remove(buyer)
+        if point == "after_read" and details.get("amount") is not None:
+            self.trace.add(point, details["amount"])
         elif point in SHOWN_POINTS:
             self.trace.add(point)
         if point == "after_read":
@@ -240,66 +266,82 @@ class Recorder:
         wrapper.execute_wrappers.append(self._execute_recorded)
 
     def _observe_state(self) -> list[Any]:
-        """Return the stock and the orders that another connection sees, and the lock's holders."""
+        """Return the stock, the number of orders, and the buyers who believe they hold the lock.
+
+        Another database connection reads the stock and the orders, so it sees what is committed.
+        """
         report = self._observer.submit(sale_report, self.sale_id).result()
-        return [report.stock_left, report.orders, "".join(self.trace.holders)]
+        return [report.stock_left, report.orders, "".join(self.trace.believers)]
 
 
 def simplify_statement(sql: str, params: Any) -> str:
     """Return a statement with its parameters inserted, shortened for the site.
 
-    Left out are the parts that differ from one run to the next (the ids of rows and sales), and
-    those that do not matter here (the columns, and the values of an order). A version becomes `as
-    read`, an idempotency key `the same`, and a fence `mine`.
+    The result does not contain what differs from one run to the next (the ids of rows and sales),
+    nor what does not matter here (the columns, and the values of an order). The words `as read`
+    stand for a version, `the same` for an idempotency key, and `mine` for the buyer's fence.
     """
     one_line = " ".join(re.sub('["`]', "", sql).split())
-    parts = one_line.split("%s")  # the text between the placeholders
+    texts_between = one_line.split("%s")
     # True and False become 1 and 0, as in SQL.
-    values = [repr(int(param)) if isinstance(param, int) else repr(param) for param in params or ()]
-    text = "".join(part + value for part, value in zip_longest(parts, values, fillvalue=""))
-    text = re.sub(r"^(INSERT INTO \w+) .*", r"\1 ...", text)
-    text = re.sub(r"^SELECT .*? FROM (product|purchase_history)", r"SELECT ... FROM \1", text)
-    text = re.sub(r" (ORDER BY|LIMIT|RETURNING) .*?(?= FOR UPDATE|$)", "", text)
-    text = re.sub(r"\b(product|purchase_history|bucket|unit)\.(?=\w)", "", text)
-    text = re.sub(r"[( ]*\bAND \(?sale_id (= \d+|IS NOT NULL)\)?", "", text)
-    text = re.sub(r"(?<=id = )\d+", "1", text)
-    text = re.sub(r"(?<=idempotency_key = )'.*?'", "the same", text)
-    text = re.sub(r"WHERE \((.*?)\)?(?= FOR|$)", r"WHERE \1", text)
-    text = re.sub(r"(?<=version = )\d+", "as read", text)
-    return re.sub(r"\d{9,}", "mine", text)  # a long number is a fence: a time in microseconds
+    literals = [
+        repr(int(param)) if isinstance(param, int) else repr(param) for param in params or ()
+    ]
+    pairs = zip_longest(texts_between, literals, fillvalue="")
+    statement = "".join(text + literal for text, literal in pairs)
+    replacements = [
+        (r"^(INSERT INTO \w+) .*", r"\1 ..."),
+        (r"^SELECT .*? FROM (product|purchase_history)", r"SELECT ... FROM \1"),
+        (r" (ORDER BY|LIMIT|RETURNING) .*?(?= FOR UPDATE|$)", ""),
+        # the name of the table before a column
+        (r"\b(product|purchase_history|bucket|unit)\.(?=\w)", ""),
+        (r"[( ]*\bAND \(?sale_id (= \d+|IS NOT NULL)\)?", ""),
+        (r"(?<=id = )\d+", "1"),
+        (r"(?<=idempotency_key = )'.*?'", "the same"),
+        # parentheses around the whole condition
+        (r"WHERE \((.*?)\)?(?= FOR|$)", r"WHERE \1"),
+        (r"(?<=version = )\d+", "as read"),
+        # a long number is a fence: a time in microseconds
+        (r"\d{9,}", "mine"),
+    ]
+    for pattern, replacement in replacements:
+        statement = re.sub(pattern, replacement, statement)
+    return statement
 
 
 def collect_moves(events: list[list[Any]]) -> Moves:
-    """Return the moves of a trace, by the turns that were made up to each move.
+    """Group the events of a trace by turn, and return them as Moves (see worlds.py).
 
-    If a turn releases the lock, the other buyer, who waited for the lock, goes on in the same turn.
-    The events of this buyer then belong to that turn. If a buyer neither stops nor ends in the turn
-    in which it began to move, the event `waits` is added.
+    An event belongs to the turn in which it happened, with one exception. If a turn releases the
+    lock, the other buyer, who waited for the lock, completes its move. The events of that move
+    belong to the turn of the release, even if they arrive after the next turn has begun.
+
+    If a buyer does not complete a move in the turn in which the move began, the event `waits` is
+    added to that turn.
 
     events  the events of a Trace
     """
     moves: Moves = {}
     turns_made = ""
-    state: list[Any] = [1, 0, ""]  # one unit, no order, no holder of the lock
-    moving_buyers: set[str] = set()  # they have begun a move, and neither stopped nor ended
-    released_in: dict[str, str] = {}  # buyer who waited -> the turns made when the lock became free
-    for event in events:
-        buyer, kind = event[:2]
-        facts = event[2:]
+    state: list[Any] = [1, 0, ""]  # one unit, no order, and no buyer who believes it has the lock
+    moving_buyers: set[str] = set()  # buyers who have begun a move and not completed it
+    #: A buyer who waited for the lock -> the turns made up to the release of the lock.
+    turns_until_release: dict[str, str] = {}
+    for buyer, kind, *details in events:
         if kind == "begins":
             turns_made += buyer
             moves[turns_made] = {"did": [], "state": state}
             moving_buyers.add(buyer)
-            released_in.pop(buyer, None)
+            turns_until_release.pop(buyer, None)
             continue
-        turn = moves[released_in.get(buyer, turns_made)]
+        turn = moves[turns_until_release.get(buyer, turns_made)]
         if kind in ("stops", "ends"):
-            state = facts.pop()
+            state = details.pop()
             turn["state"] = state
             moving_buyers.discard(buyer)
         if kind == "released":
-            released_in |= dict.fromkeys(moving_buyers - {buyer}, turns_made)
-        turn["did"].append([buyer, kind] + facts)
+            turns_until_release |= dict.fromkeys(moving_buyers - {buyer}, turns_made)
+        turn["did"].append([buyer, kind] + details)
     for turns_made, turn in moves.items():
         turn["did"] = _sort_events(turn["did"], mover=turns_made[-1])
     return moves
@@ -308,26 +350,31 @@ def collect_moves(events: list[list[Any]]) -> Moves:
 def _sort_events(turn_events: list[list[Any]], mover: str) -> list[list[Any]]:
     """Return the events of a turn: first those of the mover, then those of the other buyer.
 
-    A buyer's `stops` is the last of its events. If the mover, the buyer whose turn it is, has
-    neither stopped nor ended, `waits` is added.
+    The mover is the buyer whose turn it is. The event `stops`, with which a buyer completes its
+    move, is sorted behind the buyer's other events. If the mover has not completed its move, the
+    event `waits` is added.
     """
 
-    def rank(event: list[Any]) -> tuple[bool, bool]:
-        return event[0] != mover, event[1] == "stops"
+    def make_sort_key(event: list[Any]) -> tuple[bool, bool]:
+        buyer, kind, *_ = event
+        return buyer != mover, kind == "stops"
 
-    if not any(event[0] == mover and event[1] in ("stops", "ends") for event in turn_events):
+    has_completed_move = any(
+        buyer == mover and kind in ("stops", "ends") for buyer, kind, *_ in turn_events
+    )
+    if not has_completed_move:
         turn_events = turn_events + [[mover, "waits"]]
-    return sorted(turn_events, key=rank)
+    return sorted(turn_events, key=make_sort_key)
 
 
 def record_moves(strategy: str, recorded_moves: Moves | None = None) -> Moves:
-    """Return the moves of two purchases under a strategy, in every order of the turns.
+    """Play two purchases under a strategy in every order of their moves, and return the moves.
 
-    The moves after the same first turns must be the same in every order. Otherwise this raises
-    AssertionError.
+    Two orders may begin with the same turns. Then these turns must do the same in both. Otherwise
+    this raises AssertionError.
 
-    recorded_moves  the moves in the existing recording: a buyer that stops in a turn of the
-                    recording gets more time to stop in this turn
+    recorded_moves  the moves of the earlier recording. A buyer that completed a move in a turn of
+                    that recording gets more time to complete it
     """
     moves: Moves = {}
     for trace in Recorder(strategy, recorded_moves).record_traces():
@@ -338,5 +385,6 @@ def record_moves(strategy: str, recorded_moves: Moves | None = None) -> Moves:
 
 
 def has_three_moves(moves: Moves) -> bool:
-    """Return whether A, moving alone, has bought after three moves."""
-    return ["A", "ends", "sold"] in moves.get("A" * MOVES_PER_PURCHASE, {"did": []})["did"]
+    """Return whether buyer A, if B does not move, completes its purchase in three moves."""
+    last_turn_of_purchase = moves.get("A" * MOVES_PER_PURCHASE, {"did": []})
+    return ["A", "ends", "sold"] in last_turn_of_purchase["did"]

@@ -1,4 +1,4 @@
-"""The server of the locks and its replica, with the restarts and failovers of both."""
+"""The locks' server and its replica, for schedules with a restart or a failover of the server."""
 
 import signal
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from django.conf import settings
 from servers.valkey import Valkey, client_at
 from servers.waiting import wait_for
 
-#: An address at which no server listens. A replica that is told to follow it gets no more writes.
+#: An address at which no server listens. A replica of this address gets no more writes.
 NO_SERVER = ("127.0.0.1", "1")
 #: How long to wait until a replica has synchronized.
 SYNCHRONIZATION_TIMEOUT_SECONDS = 10.0
@@ -19,10 +19,10 @@ QUEUE_TIMEOUT_SECONDS = 10.0
 
 
 class LockServers:
-    """The server of the locks. After a failover, a replica answers at its address.
+    """The locks' server. After a failover, a replica answers at the server's address.
 
     Args:
-        main: The server, which is running.
+        main: The locks' server, which is running.
         folder: The working directory of the replica.
     """
 
@@ -33,10 +33,10 @@ class LockServers:
         self._has_failed_over = False
 
     def prepare(self, *, with_replica: bool) -> None:
-        """Delete all keys, such as a lock without a ttl whose holder was killed.
+        """Delete all keys before a schedule. An earlier schedule may have left a lock.
 
-        with_replica  whether to start a replica. It synchronizes while there is no key. Then its
-                      link to the server is cut, so that it never has a lock
+        with_replica  whether to start a replica for a failover. The replica synchronizes while the
+                      server has no key, and is then cut off. So it never receives a lock
         """
         with client_at(self._main.port) as client:
             client.flushall()
@@ -65,7 +65,7 @@ class LockServers:
             return wait_for(lambda: list(client.scan_iter("lock:*:places")), QUEUE_TIMEOUT_SECONDS)
 
     def restart_empty(self) -> None:
-        """Kill the server and start it again. It has no file, so it has lost every lock."""
+        """Kill the server and start it again. It stores nothing on disk, so every lock is lost."""
         self._main.stop(signal.SIGKILL)
         self._main.start()
 
@@ -88,8 +88,13 @@ class LockServers:
             self._has_failed_over = False
 
     def find_owner(self, buyers_by_token: Mapping[str, str]) -> str:
-        """Return the buyer whose token the lock's key has; empty if the lock is free."""
+        """Return the buyer whose token is stored on the server; empty if the lock is free.
+
+        The name of the lock's key differs between the strategies, so all strings are compared.
+
+        buyers_by_token  the token of each lock that was acquired -> the buyer who acquired it
+        """
         with redis.Redis.from_url(settings.REDIS_LOCKS_URL, decode_responses=True) as client:
-            values = [client.get(key) for key in client.scan_iter(_type="string")]
-        owners = [buyers_by_token[str(value)] for value in values if value in buyers_by_token]
+            stored_texts = [client.get(key) for key in client.scan_iter(_type="string")]
+        owners = [buyers_by_token[str(text)] for text in stored_texts if text in buyers_by_token]
         return "".join(owners)

@@ -1,4 +1,8 @@
-"""The buyers of a schedule, each in its own process, as the recording process plays them."""
+"""The two buyers of a schedule, each in its own process.
+
+The recording process (world.py) starts these processes, sends them a "go" for each move, and
+receives the events of their purchases.
+"""
 
 import multiprocessing
 import os
@@ -16,33 +20,36 @@ from shop.sale.points import use_probe
 from shop.sale.purchase import Attempt
 from shop.strategies.shared.polling_lock import RETRY_PAUSE_SECONDS, AbstractPollingLock
 from tools.site.recorder.live import (
-    EXPECTED_STOP_TIMEOUT_SECONDS,
     PRODUCT,
+    RECORDED_STOP_TIMEOUT_SECONDS,
     Recorder,
     Trace,
-    current_buyer,
+    get_current_buyer,
 )
 
-#: Points of a purchase that end a move, as its read and the moment before its commit do.
+#: Points of a purchase (shop/sale/points.py) that end a move here. A move also ends at the read of
+#: the stock and before the commit, as in live.py.
 STOP_POINTS = ("setnx:before_expire", "acquired")
-#: Of the strategies with RESTART or FAILOVER, those whose waiters poll the locks' server. Under the
-#: others a waiter sends one request, which blocks on the server.
+#: The strategies whose waiters poll the locks' server. Only strategies for which a restart or a
+#: failover is recorded are listed. Under the others of these, a waiter sends one request, which
+#: blocks on the server.
 POLLING_STRATEGIES = ("setnx", "token", "token-watchdog")
-#: The ttl of the locks in schedules in which no ttl may pass: longer than a schedule takes on any
-#: machine.
+#: The ttl of the locks in schedules in which no ttl may expire. It is longer than a schedule takes
+#: even on a slow machine.
 LONG_TTL_SECONDS = 60.0
 
 fork_context = multiprocessing.get_context("fork")
 
 
 class MovesDiffer(Exception):
-    """A schedule has other moves than an earlier schedule with the same turns had."""
+    """A turn did something else than the same turn of an earlier schedule or recording."""
 
 
-class Gate:
-    """Holds a waiter back between two polls of the lock's server.
+class PollGate:
+    """A gate that a buyer passes between two polls of the locks' server.
 
-    The gate is closed at most once, because a schedule changes the server at most once.
+    While the gate is closed, the buyer sends no request. The gate is closed at most once, because a
+    schedule has at most one restart or failover of the server.
     """
 
     def __init__(self) -> None:
@@ -51,65 +58,77 @@ class Gate:
         self._is_between_polls = fork_context.Event()
 
     def pass_through(self) -> None:
-        """Wait until the gate is open. The buyer's process calls this between two polls."""
+        """Return at once if the gate is open. Otherwise wait until it is opened.
+
+        The buyer's process calls this between two polls.
+        """
         if not self._may_poll.is_set():
             self._is_between_polls.set()
             self._may_poll.wait()
 
     def close(self) -> None:
-        """Close the gate, and wait until the buyer has stopped at it.
+        """Close the gate, and wait until the buyer waits in pass_through().
 
-        Raises MovesDiffer if the buyer does not poll within a timeout: then it does not wait for
-        the lock.
+        Raises MovesDiffer if the buyer does not get there within a timeout. Then it does not poll,
+        so it does not wait for the lock.
         """
         self._may_poll.clear()
-        if not self._is_between_polls.wait(EXPECTED_STOP_TIMEOUT_SECONDS):
+        if not self._is_between_polls.wait(RECORDED_STOP_TIMEOUT_SECONDS):
             raise MovesDiffer("a buyer does not poll the lock's server again")
 
     def open(self) -> None:
+        """Open the gate, so that a buyer in pass_through() continues."""
         self._may_poll.set()
 
 
 class PipedTrace(Trace):
-    """A trace whose events are sent to the recording process."""
+    """A trace that sends its events to the recording process, which adds the buyer's name."""
 
     def __init__(self, pipe: Connection) -> None:
         super().__init__()
         self.pipe = pipe
 
-    def add(self, kind: str, *facts: object) -> None:
-        self.pipe.send([kind] + list(facts))
+    def add(self, kind: str, *details: object) -> None:
+        """Send an event of this process's buyer to the recording process."""
+        self.pipe.send([kind] + list(details))
 
 
 class ProcessRecorder(Recorder):
-    """A recorder in a buyer's process. It sends its events to the recording process.
+    """Records one purchase in a buyer's process, and sends the events to the recording process.
 
-    key   the Idempotency-Key of the purchase, or None
-    pipe  brings a "go" for each move, and takes the events
-    gate  holds the buyer back between two polls of the lock
+    idempotency_key  the Idempotency-Key of the purchase, or None
+    pipe             receives a "go" for each move, and sends the events
+    poll_gate        can stop the buyer between two polls for the lock
     """
 
-    def __init__(self, strategy: str, key: str | None, pipe: Connection, gate: Gate) -> None:
+    def __init__(
+        self, strategy: str, idempotency_key: str | None, pipe: Connection, poll_gate: PollGate
+    ) -> None:
         super().__init__(strategy)
-        self._gate = gate
+        self._poll_gate = poll_gate
         self.trace = PipedTrace(pipe)
-        self._key = key
+        self._idempotency_key = idempotency_key
         self._pipe = pipe
         self._has_begun = False
 
     def buy(self) -> None:
-        """Make one purchase. Before each poll for a lock, wait until the gate is open."""
-        gated_polls = patch.object(AbstractPollingLock, "choose_pause_seconds", self._choose_pause)
-        with use_probe(self._at_point), gated_polls:
+        """Make one purchase. Wait while the gate is closed before each poll for a lock."""
+        gated_polls = patch.object(
+            AbstractPollingLock, "choose_pause_seconds", self._choose_poll_pause
+        )
+        with use_probe(self._record_point), gated_polls:
             self._buy()
 
-    def _choose_pause(self) -> float:
-        """Wait until the gate is open, then return the seconds until the next poll."""
-        self._gate.pass_through()
+    def _choose_poll_pause(self) -> float:
+        """Wait until the gate is open, then return the seconds until the next poll for the lock.
+
+        A polling lock calls this between two polls.
+        """
+        self._poll_gate.pass_through()
         return RETRY_PAUSE_SECONDS
 
     def _make_attempt(self) -> Attempt:
-        return Attempt(PRODUCT, current_buyer(), self.strategy, key=self._key)
+        return Attempt(PRODUCT, get_current_buyer(), self.strategy, key=self._idempotency_key)
 
     def _await_next_turn(self) -> None:
         """End the current move, if there is one, and wait for the "go" that begins the next."""
@@ -118,90 +137,99 @@ class ProcessRecorder(Recorder):
         self._pipe.recv()
         self._has_begun = True
 
-    def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
-        """Record a point of the purchase, and end the move at one of STOP_POINTS.
+    def _record_point(self, point: str, details: Mapping[str, object]) -> None:
+        """Record that the buyer has reached a point of its purchase; end the move at a STOP_POINT.
 
-        At `acquired`, first send the token of the lock: with it the recording process recognizes
-        the buyer's lock on the server.
+        At the point `acquired`, first send the token of the lock, by which the recording process
+        recognizes the buyer's lock on the server.
         """
         if point == "setnx:before_expire":
             self.trace.add(point)
         if point == "acquired":
-            self.trace.add("token", facts["token"], time.monotonic())
-        super()._at_point(point, facts)
+            self.trace.add("token", details["token"], time.monotonic())
+        super()._record_point(point, details)
         if point in STOP_POINTS:
             self._await_next_turn()
 
     def _observe_state(self) -> list[Any]:
-        return []  # the recording process adds the state
+        """Return an empty state, because the recording process replaces it."""
+        return []
 
 
 def _buy_in_process(
-    name: str, strategy: str, key: str | None, ttl: float, pipe: Connection, gate: Gate
+    name: str,
+    strategy: str,
+    idempotency_key: str | None,
+    ttl: float,
+    pipe: Connection,
+    poll_gate: PollGate,
 ) -> None:
-    """Make one purchase, in a thread of this process that current_buyer() recognizes by its name.
+    """Make one purchase, in a new thread of this process.
 
-    name  the buyer, `A` or `B`
-    key   the Idempotency-Key of the purchase, or None
-    ttl   the ttl of the buyer's locks, in seconds
-    pipe  brings a "go" for each move, and takes the buyer's events
-    gate  holds the buyer back between two polls of the lock
+    get_current_buyer() reads the buyer from the name of this thread.
+
+    name             the buyer, `A` or `B`
+    idempotency_key  the Idempotency-Key of the purchase, or None
+    ttl              the ttl of the buyer's locks, in seconds
+    pipe             receives a "go" for each move, and sends the buyer's events
+    poll_gate        can stop the buyer between two polls for the lock
     """
     settings.SHOP_LOCK_TTL = ttl
     settings.SHOP_TOKEN_TTL = ttl
     settings.SHOP_LOCK_MAX_HOLD = LONG_TTL_SECONDS
-    buyer = threading.Thread(
-        target=ProcessRecorder(strategy, key, pipe, gate).buy,
+    thread = threading.Thread(
+        target=ProcessRecorder(strategy, idempotency_key, pipe, poll_gate).buy,
         name=f"interleaved-{name}",
         daemon=True,
     )
-    buyer.start()
-    buyer.join()
+    thread.start()
+    thread.join()
 
 
 class PlayedBuyer:
-    """A buyer's process, as the recording process controls it.
+    """A buyer's process, seen from the recording process.
 
-    pipe            carries "go" to the buyer, and the buyer's events back
-    status          new, stopped, running, paused or ended; see PlayedSchedule in world.py
-    key             the Idempotency-Key of the buyer's request, or None
-    ttl             the ttl of its locks, in seconds
-    polls_for_lock  whether it polls for the lock; otherwise it waits in RedisLock's queue
+    pipe             sends a "go" for each move to the buyer, and receives the buyer's events
+    status           new, stopped, running, paused or ended; see PlayedSchedule in world.py
+    idempotency_key  the Idempotency-Key of the buyer's purchase, or None
+    ttl              the ttl of the buyer's locks, in seconds
+    polls_for_lock   whether the buyer polls for the lock; otherwise it waits in RedisLock's queue
     """
 
-    def __init__(self, name: str, strategy: str, key: str | None, ttl: float) -> None:
+    def __init__(self, name: str, strategy: str, idempotency_key: str | None, ttl: float) -> None:
         self.name = name
         self.pipe, pipe_of_buyer = fork_context.Pipe()
         self.polls_for_lock = strategy in POLLING_STRATEGIES
-        self._gate = Gate()
+        self._poll_gate = PollGate()
         self.process = fork_context.Process(
             target=_buy_in_process,
-            args=(name, strategy, key, ttl, pipe_of_buyer, self._gate),
+            args=(name, strategy, idempotency_key, ttl, pipe_of_buyer, self._poll_gate),
             daemon=True,
         )
         self.process.start()
-        pipe_of_buyer.close()  # the buyer's process has its copy
+        pipe_of_buyer.close()  # the forked process has its own copy of this end of the pipe
         self.status = "new"
 
     def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal, such as SIGSTOP, to the buyer's process."""
         assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
     def hold_back(self) -> None:
-        """Keep this buyer, who waits for the lock, from sending a request until resume() is called.
+        """Keep this buyer, who waits for the lock, from sending requests until resume() is called.
 
-        A buyer that polls is held back between two polls. A buyer that does not poll has sent a
-        single request, which blocks on the server. Its process is stopped.
+        A buyer that polls is stopped between two polls, at the gate. A buyer that does not poll has
+        sent a single request, which blocks on the server; its process is stopped by a signal.
         """
         if self.polls_for_lock:
-            self._gate.close()
+            self._poll_gate.close()
         else:
             self.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let this buyer go on after hold_back()."""
+        """Let this buyer continue after hold_back()."""
         if self.polls_for_lock:
-            self._gate.open()
+            self._poll_gate.open()
         else:
             self.send_signal(signal.SIGCONT)
 

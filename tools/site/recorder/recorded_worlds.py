@@ -1,12 +1,15 @@
 """Writes recorded/worlds.json: all schedules of two buyers, each with at most one outside event.
 
-A world is a strategy with its database, its stock, and the outside events that may come between two
-moves of a buyer: a pause, the end of a process, the end of a ttl, ... (worlds.py).
+A world is a strategy with its database, its stock, and its outside events (worlds.py). An outside
+event comes between two moves of buyer A. Examples are a pause of A's process, its end, and the
+expiry of a ttl.
 
 python -m tools.site.recorder.recorded_worlds
     record [WORLD ...]   play every schedule of these worlds, or of all, and record the moves
-    compare [WORLD ...]  play them again, and name the worlds that differ from the recording
-    sample [WORLD ...]   the same, with a few schedules of each event only
+    compare [WORLD ...]  play every schedule again without recording it, and print the worlds whose
+                         moves differ from the recording
+    sample [WORLD ...]   play a few schedules of each outside event again, and print the schedules
+                         whose moves differ from the recording
 """
 
 import multiprocessing
@@ -30,11 +33,11 @@ from loadtest.stack.stack import Stack
 from servers.valkey import read_version
 from tools.site.recorder.lock_servers import LockServers
 from tools.site.worlds import (
-    EVENTS,
+    FAULTS_BY_EVENT,
     WORLDS,
     WORLDS_FILE,
     Moves,
-    find_event,
+    find_outside_event,
     format_recording,
     list_whole_schedules,
     read_moves,
@@ -44,7 +47,7 @@ from tools.site.worlds import (
 
 #: How many worlds are played at the same time. Their buyers wait most of the time.
 PARALLEL_WORLDS = 4
-#: How many schedules of each world and event are played again as a sample.
+#: How many schedules of each outside event of a world are played again as a sample.
 SCHEDULES_IN_SAMPLE = 6
 #: The query for the version of a database, by Django's name of its vendor.
 VERSION_QUERIES = {"postgresql": "SHOW server_version", "mysql": "SELECT version()"}
@@ -52,7 +55,10 @@ VERSION_QUERIES = {"postgresql": "SHOW server_version", "mysql": "SELECT version
 
 @contextmanager
 def shop_on_own_servers(database: str) -> Iterator[LockServers]:
-    """Set Django up in this process on the servers of a new stack, and yield the locks' servers."""
+    """Start the servers of a new stack, set Django up on them, and warm the shop up.
+
+    Yields the locks' server and its replica.
+    """
     settings = {"SHOP_DB_POOL": "0", "SHOP_DEMO_PAUSES": ""}
     with (
         tempfile.NamedTemporaryFile() as log,
@@ -71,53 +77,65 @@ def record_world(name: str) -> dict[str, Any]:
     """Play all schedules of a world, and return their recording for WORLDS_FILE.
 
     A world is a strategy with its database, its stock, and its outside events. The recording has
-    the `moves`, the date (`recorded`), the `machine`, and for each event the number of `schedules`
-    and the `seconds` that they took. A process can call this only once.
+    these keys:
+
+    recorded   the date
+    machine    the machine and the versions
+    schedules  outside event -> the number of schedules
+    seconds    outside event -> the time that its schedules took
+    moves      what happened in each turn; see Moves in worlds.py
+
+    A process can call this function only once, because the function sets Django up.
     """
     world = WORLDS[name]
     moves: Moves = {}
-    schedules = {}
+    schedule_counts = {}
     seconds = {}
     with shop_on_own_servers(world.database) as servers:
         from tools.site.recorder.world import play_all_schedules
 
         for event in world.events:
             started_at = time.monotonic()
-            event_name = EVENTS.get(event, "no event")
-            schedules[event_name] = play_all_schedules(world, event, servers, moves)
+            event_name = FAULTS_BY_EVENT.get(event, "no event")
+            count = play_all_schedules(world, event, servers, moves)
+            schedule_counts[event_name] = count
             seconds[event_name] = round(time.monotonic() - started_at)
             print(
-                f"{name}, {event_name}: {schedules[event_name]} in {seconds[event_name]} s",
+                f"{name}, {event_name}: {count} schedules in {seconds[event_name]} s",
                 file=sys.stderr,
                 flush=True,
             )
         return {
             "recorded": f"{datetime.now(UTC):%Y-%m-%d}",
             "machine": describe_machine(),
-            "schedules": schedules,
+            "schedules": schedule_counts,
             "seconds": seconds,
             "moves": sort_by_length(moves),
         }
 
 
 def choose_sample(moves: Moves) -> list[str]:
-    """Return a few schedules of each event, spread evenly over all schedules of the event."""
+    """Return at most SCHEDULES_IN_SAMPLE schedules for each outside event.
+
+    They are spread evenly over the schedules with this event. Schedules without an outside event
+    are sampled, too.
+    """
     schedules_by_event: dict[str, list[str]] = {}
     for schedule in list_whole_schedules(moves):
-        schedules_by_event.setdefault(find_event(schedule), []).append(schedule)
-    chosen = []
+        schedules_by_event.setdefault(find_outside_event(schedule), []).append(schedule)
+    sample = []
     for schedules in schedules_by_event.values():
         for number in range(min(SCHEDULES_IN_SAMPLE, len(schedules))):
             index = number * len(schedules) // SCHEDULES_IN_SAMPLE
-            chosen.append(schedules[index])
-    return chosen
+            sample.append(schedules[index])
+    return sample
 
 
 def replay_sample(name: str) -> list[str]:
-    """Play some schedules of a world again, and return those that differ from the recording.
+    """Play a sample of a world's schedules again, and return those that differ from the recording.
 
-    A returned text is the name of the world, a space, and the schedule. A process can call this
-    function only once, because the function sets Django up.
+    Each is returned as text: the name of the world, a space, and the schedule. A process can call
+    this function only once, because the function sets Django up.
     """
     moves = read_moves()[name]
     with shop_on_own_servers(WORLDS[name].database) as servers:
@@ -131,7 +149,10 @@ def replay_sample(name: str) -> list[str]:
 
 
 def make_process_pool(worlds: Sequence[str]) -> ProcessPoolExecutor:
-    """Return a pool that starts a new process for each world, because each sets Django up anew."""
+    """Return a pool that starts a new process for each world.
+
+    Playing a world sets Django up, which is possible only once in a process.
+    """
     return ProcessPoolExecutor(
         min(PARALLEL_WORLDS, len(worlds)),
         mp_context=multiprocessing.get_context("spawn"),
@@ -140,7 +161,7 @@ def make_process_pool(worlds: Sequence[str]) -> ProcessPoolExecutor:
 
 
 def describe_machine() -> str:
-    """Return as text the number of processors, and the versions of Python and the servers."""
+    """Return the number of processors, and the versions of Python and the servers, as text."""
     with connection.cursor() as cursor:
         cursor.execute(VERSION_QUERIES[connection.vendor])
         database = cursor.fetchone()[0]
@@ -151,7 +172,7 @@ def describe_machine() -> str:
 
 
 def save_recording(name: str, recording: dict[str, Any]) -> None:
-    """Write the recording of a world into WORLDS_FILE, and keep those of the other worlds."""
+    """Replace the recording of a world in WORLDS_FILE, in the order of WORLDS."""
     recordings = {}
     if WORLDS_FILE.exists():
         recordings = read_worlds()
@@ -161,7 +182,10 @@ def save_recording(name: str, recording: dict[str, Any]) -> None:
 
 
 def find_differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the names of the worlds whose moves in `recordings` differ from WORLDS_FILE."""
+    """Return the names of the worlds whose moves in `recordings` differ from those in WORLDS_FILE.
+
+    recordings  the name of a world -> its new recording
+    """
     recorded_moves = read_moves()
     return [
         name
@@ -171,7 +195,11 @@ def find_differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[s
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command, and return 0, 1 if a world differs, or 2 for a wrong command line."""
+    """Run a command (see the module's docstring) and return the exit code.
+
+    The exit code is 1 if moves differ from the recording, 2 for a wrong command line, and 0
+    otherwise.
+    """
     command = arguments[0] if arguments else ""
     worlds = arguments[1:] or list(WORLDS)
     if command not in ("record", "compare", "sample"):

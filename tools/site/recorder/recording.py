@@ -1,10 +1,12 @@
-"""Writes the files in recorded/: the moves of two buyers in a live shop, and the results of faults.
+"""Records two buyers' moves in the real shop, and the results of faults, in the folder recorded/.
+
+A schedule is an order of the moves of the two buyers, such as `AABBAB`.
 
 python -m tools.site.recorder.recording
-    schedules [STRATEGY ...]  play every schedule of these strategies, or of all, and record the
-                              moves; this takes some ten seconds for each strategy
-    compare [STRATEGY ...]    play them again, and name the strategies that differ from the
-                              recording
+    schedules [STRATEGY ...]  play every schedule under these strategies, or under all, and record
+                              the moves; this takes some ten seconds for each strategy
+    compare [STRATEGY ...]    play the schedules again without recording them, and print the
+                              strategies whose moves differ from the recording
     faults FOLDER ...         record the results of `make matrix` and `make faults` in these folders
 """
 
@@ -25,7 +27,7 @@ import django
 
 from loadtest.stack.stack import Stack
 from servers.embedded import ROOT
-from tools.site.worlds import RECORDED_FOLDER, Moves, format_recording, shorter_first
+from tools.site.worlds import RECORDED_FOLDER, Moves, format_recording, make_length_sort_key
 
 SCHEDULES_FILE = RECORDED_FOLDER / "schedules.json"
 FAULTS_FILE = RECORDED_FOLDER / "faults.json.gz"
@@ -34,8 +36,8 @@ FAULTS_FILE = RECORDED_FOLDER / "faults.json.gz"
 def describe_strategies() -> dict[str, dict[str, Any]]:
     """Set Django up, and return what the site shows of each strategy, by the strategy's name.
 
-    `marks` is a list of texts: a line of `code` that contains one of them decides whether the
-    strategy is correct.
+    The site highlights each line of `code` that contains one of the texts in `marks`. These lines
+    decide whether the strategy is correct.
     """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
     django.setup()
@@ -67,15 +69,14 @@ def extract_shown_code(text: str) -> str:
 def record_schedules(
     names: Sequence[str] = (), recorded_by_strategy: Mapping[str, Moves] | None = None
 ) -> Iterator[tuple[str, Moves]]:
-    """Record these strategies, and yield their names and moves.
+    """Play every schedule of two buyers under each strategy; yield the strategy's name and moves.
 
-    A strategy whose purchase does not have three moves is left out.
-
-    The purchases run in this process, where Django is set up on the servers of a new stack.
+    A strategy whose purchase does not have three moves is left out. The purchases run in this
+    process, where Django is set up on the servers of a new stack.
 
     names                 the names of the strategies; empty for all
-    recorded_by_strategy  the moves in the existing recording: a buyer that stops in a turn of the
-                          recording now gets more time to stop in this turn
+    recorded_by_strategy  strategy -> the moves of the earlier recording. A buyer that completed a
+                          move in a turn of that recording gets more time to complete it
     """
     settings = {
         "SHOP_DB_POOL": "0",
@@ -94,17 +95,16 @@ def record_schedules(
 
         for name in names or STRATEGIES:
             moves = live.record_moves(name, (recorded_by_strategy or {}).get(name))
-            print(
-                f"{name}: {len(moves)} beginnings of schedules recorded",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"{name}: {len(moves)} turns recorded", file=sys.stderr, flush=True)
             if live.has_three_moves(moves):
                 yield name, moves
 
 
 def read_recorded_moves() -> dict[str, dict[str, Any]]:
-    """Return the moves in SCHEDULES_FILE, by strategy."""
+    """Return the recorded moves of each strategy, by the strategy's name.
+
+    These are the schedules without outside events.
+    """
     return dict(json.loads(SCHEDULES_FILE.read_text())["moves"])
 
 
@@ -112,15 +112,16 @@ def save_moves(strategy: str, moves: dict[str, Any]) -> None:
     """Replace the moves of a strategy in SCHEDULES_FILE, in the order of STRATEGIES."""
     all_moves = read_recorded_moves() | {strategy: moves}
     in_order = {name: all_moves[name] for name in describe_strategies() if name in all_moves}
-    data = {"recorded": f"{datetime.now(UTC):%Y-%m-%d}", "moves": in_order}
-    SCHEDULES_FILE.write_text(format_recording(data))
+    recording = {"recorded": f"{datetime.now(UTC):%Y-%m-%d}", "moves": in_order}
+    SCHEDULES_FILE.write_text(format_recording(recording))
 
 
 def find_differing_strategies(names: Sequence[str] = ()) -> list[str]:
-    """Play these strategies, and return those whose moves differ from the recording.
+    """Play every schedule again, and return the strategies whose moves differ from the recording.
 
-    Without names, play all. Each move that differs is printed to stderr, as it is in the recording
-    and as it is now.
+    Each turn that differs is printed to stderr: its events and state in the recording, and now.
+
+    names  the names of the strategies; empty for all
     """
     recorded_by_strategy = read_recorded_moves()
     differing = []
@@ -129,7 +130,7 @@ def find_differing_strategies(names: Sequence[str] = ()) -> list[str]:
         if recorded == moves:
             continue
         differing.append(name)
-        for turns_made in sorted(recorded.keys() | moves.keys(), key=shorter_first):
+        for turns_made in sorted(recorded.keys() | moves.keys(), key=make_length_sort_key):
             if recorded.get(turns_made) != moves.get(turns_made):
                 print(f"{name} {turns_made}, recorded: {recorded.get(turns_made)}", file=sys.stderr)
                 print(f"{name} {turns_made}, now:      {moves.get(turns_made)}", file=sys.stderr)
@@ -137,11 +138,14 @@ def find_differing_strategies(names: Sequence[str] = ()) -> list[str]:
 
 
 def collect_faults(folders: Sequence[Path]) -> dict[str, Any]:
-    """Return the data of the page of faults, from the results in these folders.
+    """Return what the page faults.html shows, from the results in these folders.
 
-    A cell of a later folder replaces the same cell of an earlier one. The date and the setup are
-    those of the last folder, so name the folder of `make faults` last. The timelines of rushes are
-    left out, because each has 200 lanes. Most numbers are rounded.
+    The results are cells: a cell is the run of one strategy under one fault. If two folders have
+    the same cell, the cell of the later folder is used. The date and the setup are those of the
+    last folder, so that folder should be the one of `make faults`.
+
+    A rush (200 buyers at once, without a fault) has no timeline here, because the timeline would
+    have a lane for each buyer. Most numbers are rounded.
     """
     from loadtest.faults import FAULTS
     from loadtest.judge import history
@@ -167,27 +171,28 @@ def collect_faults(folders: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def round_numbers(value: Any) -> Any:
-    """Return JSON data with its numbers rounded to integers, which makes the file smaller.
+def round_numbers(json_value: Any) -> Any:
+    """Return a JSON value with its numbers rounded to integers, which makes the file smaller.
 
-    `recovery_s` keeps its decimals, because the page shows two of them.
+    The field `recovery_s` is not rounded, because the page shows two decimals of it.
     """
-    if isinstance(value, float):
-        return round(value)
-    if isinstance(value, dict):
-        rounded = {name: round_numbers(member) for name, member in value.items()}
-        if "recovery_s" in value:
-            rounded["recovery_s"] = value["recovery_s"]
+    if isinstance(json_value, float):
+        return round(json_value)
+    if isinstance(json_value, dict):
+        rounded = {name: round_numbers(member) for name, member in json_value.items()}
+        if "recovery_s" in json_value:
+            rounded["recovery_s"] = json_value["recovery_s"]
         return rounded
-    if isinstance(value, list):
-        return [round_numbers(element) for element in value]
-    return value
+    if isinstance(json_value, list):
+        return [round_numbers(element) for element in json_value]
+    return json_value
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command and return the exit code.
+    """Run a command (see the module's docstring) and return the exit code.
 
-    It is 1 if `compare` found a strategy that differs, 2 for a wrong command line, and 0 otherwise.
+    The exit code is 1 if `compare` found a strategy that differs, 2 for a wrong command line, and 0
+    otherwise.
     """
     command = arguments[0] if arguments else ""
     names = arguments[1:]
@@ -199,8 +204,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"differing from the recording: {', '.join(differing) or 'none'}")
         return 1 if differing else 0
     elif command == "faults" and names:
-        data = collect_faults([Path(folder) for folder in names])
-        text = json.dumps(data, separators=(",", ":")).encode()
+        recorded_faults = collect_faults([Path(folder) for folder in names])
+        text = json.dumps(recorded_faults, separators=(",", ":")).encode()
         FAULTS_FILE.write_bytes(gzip.compress(text, 9, mtime=0))
     else:
         print(__doc__, file=sys.stderr)

@@ -37,11 +37,11 @@ def main() -> None:
         from tools.site.recorder import world as recorder
 
         class SlowRecorder(played_buyer.ProcessRecorder):
-            def _at_point(self, point: str, facts: Mapping[str, object]) -> None:
+            def _record_point(self, point: str, facts: Mapping[str, object]) -> None:
                 """Sleep after the read of the stock until the buyer counts as waiting."""
                 if point == "after_read":
                     time.sleep(2 * recorder.BLOCKED_AFTER_SECONDS)
-                super()._at_point(point, facts)
+                super()._record_point(point, facts)
 
         played_buyer.ProcessRecorder = SlowRecorder  # type: ignore[misc]
         # True: the recording says that the buyers do not wait, so the replay gives them more time.

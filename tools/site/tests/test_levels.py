@@ -14,7 +14,7 @@ from tools.site.pages import read_recorded_faults
 from tools.site.recorder.recording import describe_strategies
 from tools.site.turn_lines import list_lines
 from tools.site.worlds import (
-    WAITS_ON,
+    KEEP_WAITING,
     WHILE_RENEWED,
     WORLDS,
     Moves,
@@ -102,7 +102,7 @@ def test_every_turn_is_narrated() -> None:
         silent = {
             turns_made
             for turns_made in moves
-            if not turns[turns_made]["lines"] and turns_made[-1] != WAITS_ON
+            if not turns[turns_made]["lines"] and turns_made[-1] != KEEP_WAITING
         }
         assert silent == set(), name
 

@@ -201,7 +201,7 @@ def test_letters_of_the_schedule_are_explained(site: Path, page: Page) -> None:
     page.goto(make_address(site, "watchdog/AAPG"))
     expect(page.locator("#turns-key")).to_have_text(
         "A, B: a buyer's move; P: A's process is paused for longer than a ttl; "
-        "G: A's process goes on"
+        "G: A's process continues"
     )
 
 

@@ -198,7 +198,7 @@ def test_letter_keys_can_be_switched_off(site: Path, page: Page) -> None:
 def test_verdict_line_has_a_sentence_in_every_state(site: Path, page: Page) -> None:
     """The states are those after all turns of one strategy for each pattern of outcomes."""
     recorded = read_recorded_moves()
-    locks = [names[0] for names in pages.group_by_pattern(recorded)]
+    locks = [names[0] for names in pages.group_by_outcomes(recorded)]
     states = [f"{lock}/{turns_made}" for lock in locks for turns_made in ("", *recorded[lock])]
     page.goto((site / "index.html").as_uri())
     assert page.evaluate(FIND_EMPTY_VERDICTS, states) == []

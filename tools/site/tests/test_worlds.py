@@ -13,11 +13,11 @@ from tools.site.pages import read_recorded_faults
 from tools.site.recorder import recorded_worlds
 from tools.site.recorder.world import SHORT_TTLS_SECONDS, TtlTooShort, play_with_long_enough_ttl
 from tools.site.worlds import (
-    EVENTS,
+    FAULTS_BY_EVENT,
     NO_EVENT,
     WORLDS,
     World,
-    find_event,
+    find_outside_event,
     is_stuck,
     oversells,
     read_moves,
@@ -40,9 +40,9 @@ def test_every_world_is_recorded_with_its_events() -> None:
     recordings = read_worlds()
     assert list(recordings) == list(WORLDS)
     for name, recording in recordings.items():
-        events = {find_event(turns) for turns in recording["moves"]}
+        events = {find_outside_event(turns) for turns in recording["moves"]}
         assert events == set(WORLDS[name].events), name
-        event_names = [EVENTS.get(event, "no event") for event in WORLDS[name].events]
+        event_names = [FAULTS_BY_EVENT.get(event, "no event") for event in WORLDS[name].events]
         assert list(recording["schedules"]) == event_names
 
 
@@ -65,7 +65,9 @@ def test_every_schedule_comes_to_an_end() -> None:
 def find_worst_verdict(world: World, moves: worlds.Moves, event: str) -> str:
     """Return the worst verdict of all schedules in which this event happens."""
     schedules = [
-        schedule for schedule in worlds.list_whole_schedules(moves) if find_event(schedule) == event
+        schedule
+        for schedule in worlds.list_whole_schedules(moves)
+        if find_outside_event(schedule) == event
     ]
     if any(oversells(moves, schedule, world.units) for schedule in schedules):
         return "oversold"
@@ -104,7 +106,7 @@ def test_schedules_agree_with_the_matrix(read_verdicts: Callable[[], dict[Cell, 
         world = WORLDS[name]
         events = [event for event in world.events if event != NO_EVENT]
         for event in events:
-            cell = (world.strategy, EVENTS[event])
+            cell = (world.strategy, FAULTS_BY_EVENT[event])
             if cell not in verdicts:
                 missing.add(cell)
                 continue
