@@ -1,7 +1,8 @@
-"""python -m tools.site: write the site to var/site/, for any web server or to open from a folder.
+"""python -m tools.site: write the static site to var/site/.
 
-The site is made from recorded/, the documents and the code. The command runs in .venv, and MkDocs
-in .venv-tools.
+Any web server can serve it, and a browser can open it from the folder. It is made from the
+recordings in recorded/, the documents and the code. The command runs in .venv, and starts MkDocs
+from .venv-tools.
 """
 
 import json
@@ -14,18 +15,23 @@ from servers.embedded import ROOT
 from tools.site import api_reference, documents, level_page, pages
 
 SITE = ROOT / "var" / "site"
-#: The folder of the documents and pages from which MkDocs makes the site.
-STAGED = ROOT / "var" / "site-staged"
+#: The folder with the documents and pages from which MkDocs makes the site.
+STAGING_FOLDER = ROOT / "var" / "site-staged"
 MKDOCS = ROOT / ".venv-tools" / "bin" / "mkdocs"
-#: The largest size of the site: a slow connection must load it quickly.
+#: The largest size of the site, because a slow connection must load it quickly.
 MAX_BYTES = 3_000_000
-#: Files that MkDocs writes and the site does not need.
+#: Files that MkDocs writes and that the site does not need.
 UNUSED_FILES = ("sitemap.xml", "sitemap.xml.gz", "objects.inv")
 
 
-def build(site: Path = SITE, staged: Path = STAGED) -> Path:
-    """Delete the folders `site` and `staged`, build the whole site, and return `site`."""
-    theme = staged.with_name(f"{staged.name}-theme")
+def build(site: Path = SITE, staged: Path = STAGING_FOLDER) -> Path:
+    """Build the whole site in the folder `site`, and return this folder.
+
+    An earlier content of the folders is deleted.
+
+    staged  the folder into which the pages are written before MkDocs makes the site from them
+    """
+    theme = staged.with_name(f"{staged.name}-theme")  # the folder of MkDocs's template
     for folder in (site, staged, theme):
         shutil.rmtree(folder, ignore_errors=True)
     staged.mkdir(parents=True)
@@ -35,7 +41,7 @@ def build(site: Path = SITE, staged: Path = STAGED) -> Path:
     api_reference.stage(staged)
     pages.write_stylesheet(staged / "assets")
     (staged / "index.html").write_text(pages.render_step_through())
-    (staged / level_page.PAGE).write_text(level_page.render_page())
+    (staged / level_page.PAGE).write_text(level_page.render_levels())
     (staged / "schedules.html").write_text(pages.render_schedules())
     (staged / "faults.html").write_text(pages.render_faults(pages.read_recorded_faults()))
     (staged / "contents.md").write_text(documents.make_contents())
@@ -52,15 +58,16 @@ def build(site: Path = SITE, staged: Path = STAGED) -> Path:
 
 
 def measure_size(site: Path) -> int:
-    """Return the bytes of all files of the site."""
+    """Return the size of all files of the site in bytes."""
     return sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
 
 
 def main() -> int:
-    """Build the site. Returns 0, or 1 if it is larger than MAX_BYTES."""
+    """Build the site, and return the exit code: 1 if the site is larger than MAX_BYTES, else 0."""
     site = build()
-    print(f"{site}: {measure_size(site) / 1e6:.2f} MB. Open {site / 'index.html'}")
-    if measure_size(site) > MAX_BYTES:
+    size = measure_size(site)
+    print(f"{site}: {size / 1e6:.2f} MB. Open {site / 'index.html'}")
+    if size > MAX_BYTES:
         print(f"the site is larger than {MAX_BYTES / 1e6:.0f} MB: make it smaller", file=sys.stderr)
         return 1
     return 0

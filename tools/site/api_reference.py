@@ -1,15 +1,19 @@
-"""The API reference: a page for each published package, filled by mkdocstrings from docstrings."""
+"""The API reference: a page for each published package.
+
+mkdocstrings writes the text of the pages from the docstrings of the packages.
+"""
 
 from importlib import import_module
 from pathlib import Path
 
-#: The published packages, each with the title of its page.
+#: Published package -> the title of its page.
 TITLES = {
     "locks": "API of the locks",
     "testing": "API of the pytest plugin",
 }
-#: The classes that come first. OneFileLock is not in locks.__all__: it is imported from its module.
-FIRST_OF_LOCKS = [
+#: The classes that come first on the page of `locks`. OneFileLock is not in locks.__all__, because
+#: users import it from its module.
+FIRST_CLASSES_OF_LOCKS = [
     "locks.one_file.OneFileLock",
     "locks.redis_lock.RedisLock",
     "locks.aio.redis_lock.AsyncRedisLock",
@@ -17,12 +21,12 @@ FIRST_OF_LOCKS = [
 
 
 def list_titles_by_address() -> dict[str, str]:
-    """Return the title of each page, by the path of its Markdown file in the staged folder."""
+    """Return the path of each page's Markdown file in the staging folder, with the page's title."""
     return {f"api/{name}.md": title for name, title in TITLES.items()}
 
 
 def stage(folder: Path) -> None:
-    """Write the Markdown of each page into the staged folder."""
+    """Write the Markdown file of each page into the staging folder."""
     (folder / "api").mkdir()
     for name, title in TITLES.items():
         (folder / "api" / f"{name}.md").write_text(_make_page(name, title))
@@ -31,20 +35,20 @@ def stage(folder: Path) -> None:
 def _make_page(package_name: str, title: str) -> str:
     """Return the Markdown of a package's page.
 
-    mkdocstrings replaces each line `::: NAME` by the description of the object with this name.
+    mkdocstrings replaces each line `::: NAME` by the documentation of the object with this name.
     """
     names = list_qualified_names(package_name)
     if package_name == "locks":
-        names = list(dict.fromkeys(FIRST_OF_LOCKS + names))
-    directives = [f"::: {name}" for name in names]
-    return "\n\n".join([f"# {title}"] + directives)
+        names = list(dict.fromkeys(FIRST_CLASSES_OF_LOCKS + names))
+    lines_to_replace = [f"::: {name}" for name in names]
+    return "\n\n".join([f"# {title}"] + lines_to_replace)
 
 
 def list_qualified_names(package_name: str) -> list[str]:
-    """Return each public object of a package as `MODULE.NAME`, with the module that defines it.
+    """Return the qualified name of each public object of a package: the defining module and a name.
 
-    mkdocstrings does not run the code, and the package imports some names lazily. So mkdocstrings
-    would not find their modules itself.
+    mkdocstrings needs the modules. It could not find all of them itself, because it does not run
+    the code, and the package imports some of its objects lazily.
     """
     package = import_module(package_name)
     return [f"{getattr(package, name).__module__}.{name}" for name in package.__all__]

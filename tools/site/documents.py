@@ -1,4 +1,8 @@
-"""Stages the repository's documents for MkDocs: copies them, with links to the site's pages."""
+"""Stages the repository's documents for MkDocs.
+
+To stage means to copy into the folder from which MkDocs makes the site. In the copies, links to
+files of the repository become links to pages of the site.
+"""
 
 import json
 import os
@@ -13,8 +17,8 @@ from tools.site import api_reference, pages, sources
 from workshop.lessons import Lesson, lessons
 
 #: The options of MkDocs that are the same for every build.
-MKDOCS = Path(__file__).parent / "mkdocs.yml"
-#: The sections, in the order of the navigation. The files of a pattern are sorted by name.
+MKDOCS_OPTIONS = Path(__file__).parent / "mkdocs.yml"
+#: The sections of the navigation, each with the paths of its documents, or with patterns of paths.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("README.md", "docs/your-shop.md", "docs/running.md"),
     "Understand": (
@@ -31,8 +35,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Workshop": ("workshop/README.md", "workshop/lessons/*.md", "workshop/*.md"),
     "Project": ("CONTRIBUTING.md", "CHANGELOG.md", "docs/licences.md"),
 }
-#: The target of README.md's link to the published site, which becomes a link to index.html here.
-PUBLISHED = "../../deployments/github-pages"
+#: The target of the link in README.md that leads to the published site. In the copy, the link leads
+#: to index.html.
+PUBLISHED_SITE = "../../deployments/github-pages"
 #: A Markdown link or picture. Its groups are the label with its brackets, the label's text, and the
 #: target.
 LINK = re.compile(r"(!?\[((?:[^\[\]]|\[[^\]]*\])*)\])\(([^)\s]+)\)")
@@ -42,20 +47,24 @@ LESSON_SECTION = re.compile(r"^## (\w[^\n]*)\n(.*?)(?=^## |\Z)", re.MULTILINE | 
 
 
 def list_documents() -> dict[str, list[Path]]:
-    """Return the existing documents of each section, in the order of the navigation."""
+    """Return the documents of each section, in the order of the navigation.
+
+    The documents that match the same pattern are sorted by name.
+    """
     sections = {}
     for section, patterns in SECTIONS.items():
         paths: list[Path] = []
         for pattern in patterns:
             paths += sorted(ROOT.glob(pattern))
-        sections[section] = list(dict.fromkeys(paths))  # two patterns may match a document
+        # A document that matches two patterns is listed once.
+        sections[section] = list(dict.fromkeys(paths))
     return sections
 
 
 def find_staged_path(path: Path) -> Path:
-    """Return the path of a document in the staged folder.
+    """Return the path of a document's copy, relative to the staging folder.
 
-    A README.md becomes overview.md, because MkDocs would make an index.html of it.
+    The copy of a README.md is called overview.md, because MkDocs would make an index.html of it.
     """
     relative_path = path.relative_to(ROOT)
     if relative_path.name == "README.md":
@@ -72,9 +81,9 @@ def read_title(path: Path) -> str:
 
 
 def stage(folder: Path) -> None:
-    """Write the documents into a folder, with the pictures and the code that they link to."""
+    """Write the documents into a folder, and the pictures and source files that they link to."""
     document_paths = set(chain.from_iterable(list_documents().values()))
-    linked_sources: set[Path] = set()
+    linked_sources: set[Path] = set()  # _rewrite_document() adds to this set
     for path in document_paths:
         copy = folder / find_staged_path(path)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +100,7 @@ def stage(folder: Path) -> None:
 def make_contents() -> str:
     """Return the Markdown of the page that lists all documents and the other pages of the site."""
     lines = ["# Documents", "## See it", ""]
-    lines += [f"- [{name}]({page})" for name, page in pages.OWN_PAGES.items()]
+    lines += [f"- [{name}]({page})" for name, page in pages.INTERACTIVE_PAGES.items()]
     for section, paths in list_documents().items():
         lines += ["", f"## {section}", ""]
         lines += [f"- [{read_title(path)}]({find_staged_path(path)})" for path in paths]
@@ -104,7 +113,7 @@ def make_contents() -> str:
 
 
 def make_config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
-    """Return the configuration of MkDocs as JSON, which MkDocs reads as YAML."""
+    """Return the configuration of MkDocs as JSON. MkDocs can read it, because JSON is YAML."""
     nav: list[object] = [{"Documents": "contents.md"}]
     for section, paths in list_documents().items():
         nav.append(
@@ -113,7 +122,7 @@ def make_config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
     api_pages = api_reference.list_titles_by_address().items()
     nav.append({"API": [{heading: address} for address, heading in api_pages]})
     options = {
-        "INHERIT": str(MKDOCS),
+        "INHERIT": str(MKDOCS_OPTIONS),
         "docs_dir": str(docs_folder),
         "site_dir": str(site_folder),
         "theme": {"name": None, "custom_dir": str(theme), "search_index_only": True},
@@ -124,22 +133,24 @@ def make_config(docs_folder: Path, site_folder: Path, theme: Path) -> str:
 
 
 def _rewrite_document(page: Path, document_paths: set[Path], linked_sources: set[Path]) -> str:
-    """Return the text of a document for the site, and add to `linked_sources` what it links to.
+    """Return the text of a document with links to pages of the site.
 
-    The links in the text become links to pages of the site. A lesson gets the options of its
-    question, and its answer is folded.
+    In a lesson, the options of its question are added, and the answer is hidden.
 
-    linked_sources  the files and folders that documents link to, and that are not documents
+    document_paths  the paths of all documents
+    linked_sources  a set to which this function adds each file and folder that the document links
+                    to and that is not a document
     """
 
     def rewrite_link(link: re.Match[str]) -> str:
+        """Return a Markdown link with its new target, or only its text if there is no target."""
         label, label_text, target = link.groups()
         path, number_sign, anchor = target.partition("#")
         is_to_other_site = re.match(r"[a-z]+:", target)
         is_within_page = not path
         if is_to_other_site or is_within_page:
             return link[0]
-        if target == PUBLISHED:
+        if target == PUBLISHED_SITE:
             return f"{label}({os.path.relpath(ROOT / 'index.html', page.parent)})"
         file = (page.parent / path).resolve()
         if file.is_dir() and (file / "README.md").exists():
@@ -158,7 +169,7 @@ def _rewrite_document(page: Path, document_paths: set[Path], linked_sources: set
     text = page.read_text()
     lesson = _find_lesson(page)
     if lesson:
-        text = _fold_answer(text, lesson)
+        text = _hide_answer(text, lesson)
     parts = CODE_BLOCK.split(text)
     for index, part in enumerate(parts):
         is_code = part.startswith("```")
@@ -174,15 +185,17 @@ def _find_lesson(page: Path) -> Lesson | None:
     return next(lesson for lesson in lessons().values() if lesson.slug == page.stem)
 
 
-def _fold_answer(text: str, lesson: Lesson) -> str:
-    """Return a lesson with its objective, the options of its question, and a folded answer.
+def _hide_answer(text: str, lesson: Lesson) -> str:
+    """Return the text of a lesson whose answer is hidden until the reader opens it.
 
-    Folded means hidden until the reader opens it. Everything that gives the answer away is folded:
-    the observations, the explanation, the beliefs behind the other options, and the key points. So
-    <details> begins before the section Observe, and ends after the section Explain.
+    The text begins with the lesson's objective and the options of its question. Everything that
+    tells the answer is inside a <details> element, which begins before the section Observe and ends
+    after the section Explain: the observations, the explanation, the misconceptions behind the
+    other options, and the key points.
     """
 
     def rewrite_section(section: re.Match[str]) -> str:
+        """Return a section with what is added to it and the tags of <details>."""
         heading, body = section.groups()
         if heading == "Question":
             options = "".join(f"<li>{escape(option)}</li>" for option in lesson.options)
@@ -195,13 +208,13 @@ def _fold_answer(text: str, lesson: Lesson) -> str:
                 f'<details class="answer" markdown="1">{summary}\n\n## Observe\n\n{answer}\n{body}'
             )
         if heading == "Explain":
-            beliefs = "\n".join(
-                f"- {letter}: {belief}" for letter, belief in lesson.misconceptions.items()
+            misconceptions = "\n".join(
+                f"- {option}: {belief}" for option, belief in lesson.misconceptions.items()
             )
-            points = "\n".join(f"- {point}" for point in lesson.key_points)
+            key_points = "\n".join(f"- {key_point}" for key_point in lesson.key_points)
             return (
-                f"## Explain\n{body}\n**What the other options believe**\n\n{beliefs}\n\n"
-                f"**Remember**\n\n{points}\n\n</details>\n\n"
+                f"## Explain\n{body}\n**What the other options believe**\n\n{misconceptions}\n\n"
+                f"**Remember**\n\n{key_points}\n\n</details>\n\n"
             )
         return section[0]
 

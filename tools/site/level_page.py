@@ -1,6 +1,7 @@
-"""The page of the levels, with a text of each level for a browser without JavaScript.
+"""The page levels.html. For a browser without JavaScript it has a text about each level.
 
-A level is a puzzle: the visitor looks for a schedule of turns that reaches a goal (levels.py).
+A level is a puzzle in which the visitor looks for a schedule that reaches a goal (levels.py). A
+schedule is a string of turns: the moves of two buyers, and at most one outside event.
 """
 
 import ast
@@ -15,48 +16,50 @@ from tools.site.levels import Level, read_levels
 from tools.site.lock_state import read_believers
 from tools.site.narration import EVENT_BUTTONS, narrate
 from tools.site.recorder.recording import describe_strategies
-from tools.site.worlds import WORLDS, Moves, read_worlds
+from tools.site.worlds import WORLDS, Moves, list_beginnings, read_worlds
 from workshop.lessons import lessons
 
 NAME = "Levels"
 PAGE = "levels.html"
 
 
-def render_page(*, live: bool = False) -> str:
-    """Return the page as HTML: all levels, and the recorded turns of all worlds.
-
-    A world is a strategy with its stock and its outside events.
+def render_levels(*, live: bool = False) -> str:
+    """Return the page as HTML: all levels, and what it shows after each recorded turn.
 
     live  whether a server plays the schedules (live_levels.py); then the page has no recorded turns
     """
+    levels = read_levels()
     recordings = read_worlds()
     moves_by_world = {name: recording["moves"] for name, recording in recordings.items()}
     strategies_by_name = describe_strategies()
     strategy_names = sorted({world.strategy for world in WORLDS.values()})
-    turns_by_world: dict[str, Any] = {name: {} for name in moves_by_world}
+    views_by_world: dict[str, Any] = {name: {} for name in moves_by_world}
     if not live:
         for name, moves in moves_by_world.items():
-            turns_by_world[name] = narrate(moves, WORLDS[name])
-    data = {
-        "levels": [_make_level_data(level, moves_by_world[level.world]) for level in read_levels()],
+            views_by_world[name] = narrate(moves, WORLDS[name])
+    script_data = {
+        "levels": [_make_level_data(level, moves_by_world[level.world]) for level in levels],
         "worlds": {name: _make_world_data(name, recordings[name]) for name in recordings},
         "strategies": {name: strategies_by_name[name] for name in strategy_names},
         "buttons": EVENT_BUTTONS,
         "live": live,
-        "turns": pages.pack_json(turns_by_world),
+        "turns": pages.pack_json(views_by_world),
     }
     main = Template(pages.read_part("levels/levels.html")).substitute(
-        count=len(read_levels()),
+        count=len(levels),
         ending=pages.read_part("levels/ending.html"),
-        texts="\n".join(
-            _render_text(level, moves_by_world[level.world]) for level in read_levels()
-        ),
+        texts="\n".join(_render_solution(level, moves_by_world[level.world]) for level in levels),
     )
-    return pages.render_frame(NAME, main, data=data, entry="levels/levels.js", fetches=live)
+    return pages.render_page(
+        NAME, main, script_data=script_data, script="levels/levels.js", may_fetch=live
+    )
 
 
 def _make_level_data(level: Level, moves: Moves) -> dict[str, Any]:
-    """Return a level as the page's script reads it: the fields of `Level` in levels.js."""
+    """Return what the page's script reads about a level: the fields of `Level` in levels.js.
+
+    moves  the recorded moves of the level's world
+    """
     return {
         "slug": level.slug,
         "title": level.title,
@@ -73,10 +76,11 @@ def _make_level_data(level: Level, moves: Moves) -> dict[str, Any]:
 
 
 def find_deciding_code(level: Level) -> dict[str, Any] | None:
-    """Return the function or class in `level.code`; None if the code of the strategy decides.
+    """Return the function or class that `level.code` names, or None if `level.code` is empty.
 
-    The keys are `file`, `code` (the text of the function or class) and `marks` (texts in the lines
-    that decide).
+    It decides the outcome of the level. If there is none, the code of the level's strategy decides.
+    The returned dict has the keys `file`, `code` (the text of the function or class) and `marks`
+    (texts; the page highlights the lines that contain one of them).
     """
     if not level.code:
         return None
@@ -91,7 +95,10 @@ def find_deciding_code(level: Level) -> dict[str, Any] | None:
 
 
 def _make_world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a world as the page's script reads it: the fields of `World` in levels.js."""
+    """Return what the page's script reads about a world: the fields of `World` in levels.js.
+
+    A world is a strategy with its stock and its outside events.
+    """
     world = WORLDS[name]
     return {
         "strategy": world.strategy,
@@ -104,7 +111,10 @@ def _make_world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_links(level: Level) -> list[dict[str, str]]:
-    """Return the links at the end of a level: to its fault or document, and to its lesson."""
+    """Return the links at the end of a level, each with its `text` and `href`.
+
+    They lead to the cell of its fault, to a document about it, and to the lesson that repairs it.
+    """
     next_pages = []
     if level.fault:
         strategy, fault = level.fault.split("/")
@@ -113,21 +123,26 @@ def make_links(level: Level) -> list[dict[str, str]]:
     if level.document:
         next_pages.append({"text": "Which guard holds on which database", "href": level.document})
     lesson = lessons()[level.lesson]
-    # No schedule oversells in an impossible level. Its lesson builds the level's strategy, which is
-    # correct, and the other lessons repair a strategy that is not.
+    # In an impossible level the strategy is correct, and the lesson builds this strategy. In the
+    # other levels the strategy is flawed, and the lesson repairs it.
     verb = "builds this" if level.impossible else "repairs it"
     text = f"Lesson {level.lesson} {verb}: {lesson.title}"
     next_pages.append({"text": text, "href": f"workshop/lessons/{lesson.slug}.html"})
     return next_pages
 
 
-def _render_text(level: Level, moves: Moves) -> str:
-    """Return a level as HTML to read: its task, the shortest way to its goal, and the reason."""
+def _render_solution(level: Level, moves: Moves) -> str:
+    """Return a level and its solution as HTML, for a browser without JavaScript.
+
+    The solution is the shortest schedule that reaches the goal, and the explanation `level.why`.
+
+    moves  the recorded moves of the level's world
+    """
     shortest = level.find_schedules_reaching(moves, level.goal)[0]
     items = [
-        f"<li>{text}</li>"
-        for length in range(1, len(shortest) + 1)
-        for text in pages.render_turn(moves, shortest[:length], WORLDS[level.world])
+        f"<li>{line}</li>"
+        for beginning in list_beginnings(shortest)
+        for line in pages.render_turn(moves, beginning, WORLDS[level.world])
     ]
     link_texts = " ".join(
         f'<a href="{escape(link["href"])}">{escape(link["text"])}</a>.'

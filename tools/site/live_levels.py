@@ -1,9 +1,10 @@
-"""python -m tools.site.live_levels: the page of the levels, played live on real servers.
+"""python -m tools.site.live_levels: the page levels.html, whose levels are played on real servers.
 
-It is made for a screen on the wall of an exhibition. A level asks visitors to find a schedule, by
-pressing a button for each turn (levels.py). Each time a visitor presses a button, the schedule so
-far is played from its beginning on a PostgreSQL (or MariaDB) and a Valkey that this command
-starts. The code is that of the recordings (tools/site/recorder/). Ctrl-C ends the command.
+The page is made for a screen on the wall of an exhibition. A level asks visitors to find a schedule
+that reaches a goal, by pressing a button for each turn (levels.py). Each time a visitor presses a
+button, the schedule so far is played from its beginning, on a PostgreSQL (or MariaDB) and a Valkey
+that this command starts. The code in tools/site/recorder/ plays the schedules, as it does for the
+recordings. Ctrl-C stops the command.
 """
 
 import argparse
@@ -36,22 +37,24 @@ from tools.site.worlds import WORLDS, Moves, find_outside_event, read_moves
 
 PORT = 8100
 HOST_NAMES = ("127.0.0.1", "localhost")
-#: A schedule takes some seconds, and the first one starts the servers.
+#: How long a request may take. A schedule takes some seconds, and the first one on a database also
+#: starts the servers.
 PLAY_TIMEOUT_SECONDS = 120.0
 
 spawn_context = multiprocessing.get_context("spawn")
 
 
 class ImpossibleTurn(Exception):
-    """A turn of the schedule cannot come next. The message names the turn."""
+    """A turn of the requested schedule is impossible after the turns before it."""
 
 
 def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[str, Any]:
-    """Play a schedule of a world, and return a dict with `turns` and `differs`.
+    """Play a schedule, and return what the page shows: a dict with the keys `turns` and `differs`.
 
-    `turns` is what narrate() returns for the moves of the schedule, and `differs` is whether one of
-    these moves differs from the recording. Raises ImpossibleTurn if a turn of the schedule cannot
-    come next.
+    turns    what the page shows after each turn of the schedule: the result of narrate()
+    differs  whether a turn of the schedule differs from the recording
+
+    Raises ImpossibleTurn if a turn of the schedule is impossible after the turns before it.
     """
     from tools.site.recorder.live import collect_moves
     from tools.site.recorder.world import PlayedSchedule, play_with_long_enough_ttl
@@ -72,20 +75,21 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
                 if turn not in played_schedule.list_possible_turns():
                     raise ImpossibleTurn(f"{turn} of {schedule} is impossible")
                 played_schedule.play(turn)
-            choices = played_schedule.list_possible_turns()
-            choices += played_schedule.list_possible_events(world.events)
-        return collect_moves(played_schedule.trace.events), choices
+            next_turns = played_schedule.list_possible_turns()
+            next_turns += played_schedule.list_possible_events(world.events)
+        return collect_moves(played_schedule.trace.events), next_turns
 
-    moves, choices = play_with_long_enough_ttl(play_once)
+    moves, next_turns = play_with_long_enough_ttl(play_once)
     differs = any(moves[turns_made] != recorded.get(turns_made) for turns_made in moves)
-    narrated = narrate(moves, world, choices=choices, first_move=label_first_move(recorded))
-    return {"turns": narrated, "differs": differs}
+    views = narrate(moves, world, next_turns=next_turns, first_move=label_first_move(recorded))
+    return {"turns": views, "differs": differs}
 
 
 def _play_requested_schedules(database: str, pipe: Connection) -> None:
-    """Play each schedule that the pipe names, until the pipe is closed or a server fails.
+    """Play each schedule that is requested by the pipe, until the pipe is closed or a server fails.
 
-    Ctrl-C is ignored here, because the main process gets it, too, and then closes the pipe.
+    Runs in a process of its own. The process ignores Ctrl-C, because the main process receives
+    Ctrl-C as well, and then closes the pipe.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -102,49 +106,52 @@ def _play_requested_schedules(database: str, pipe: Connection) -> None:
         pipe.send({"error": str(error)})
 
 
-class Players:
-    """The processes that play schedules, one for each database, started when they are needed."""
+class PlayerProcesses:
+    """The processes that play schedules, one for each database. Each starts when it is needed."""
 
     def __init__(self) -> None:
-        self._pipes: dict[str, Connection] = {}
+        self._pipes: dict[str, Connection] = {}  # database -> the pipe to its process
         self._processes: list[Any] = []
-        self._lock = threading.Lock()
+        # Only one schedule is played at a time. A buyer that sends no event for some time is taken
+        # to be waiting, and a second schedule could slow a buyer down by so much.
+        self._play_lock = threading.Lock()
 
     def play(self, world_name: str, schedule: str) -> dict[str, Any]:
-        """Play a schedule, and return the result of play_schedule(), or only an `error` message."""
-        # Only one schedule is played at a time. A buyer that sends no event for some time counts as
-        # waiting, so buyers that a second schedule slows down would seem to wait.
-        with self._lock:
+        """Play a schedule, and return the result of play_schedule().
+
+        If this is impossible, return a dict with the key `error` only, whose value is a message.
+        """
+        with self._play_lock:
             database = WORLDS[world_name].database
             pipe = self._connect(database)
             try:
                 pipe.send((world_name, schedule))
                 if pipe.poll(PLAY_TIMEOUT_SECONDS):
                     return dict(pipe.recv())
-                problem = f"nothing was played within {PLAY_TIMEOUT_SECONDS:.0f} s; press again"
+                error = f"nothing was played within {PLAY_TIMEOUT_SECONDS:.0f} s; press again"
             except (EOFError, OSError):
-                problem = "the process that plays has ended; press again to start another one"
-            # A process whose pipe is closed ends. The next schedule starts another one.
+                error = "the process that plays has ended; press again to start another one"
+            # The process ends when its pipe is closed. The next schedule starts a new process.
             self._pipes.pop(database).close()
-            return {"error": problem}
+            return {"error": error}
 
     def _connect(self, database: str) -> Connection:
         """Return the pipe to the process that plays schedules on a database; start it if needed."""
         if database not in self._pipes:
-            pipe, player_end = spawn_context.Pipe()
+            pipe, process_end = spawn_context.Pipe()
             process = spawn_context.Process(
-                target=_play_requested_schedules, args=(database, player_end)
+                target=_play_requested_schedules, args=(database, process_end)
             )
             process.start()
-            # If this process kept the player's end open, recv() would not raise EOFError after the
-            # player has ended.
-            player_end.close()
+            # If this process kept the other end open, recv() would not raise EOFError after the
+            # other process has ended.
+            process_end.close()
             self._pipes[database] = pipe
             self._processes.append(process)
         return self._pipes[database]
 
     def close(self) -> None:
-        """End the processes by closing their pipes; each process ends its servers."""
+        """Close the pipes, and wait until the processes have stopped their servers and ended."""
         for pipe in self._pipes.values():
             pipe.close()
         for process in self._processes:
@@ -152,14 +159,17 @@ class Players:
 
 
 class LevelsRequestHandler(SimpleHTTPRequestHandler):
-    """Serves the folder of the pages, and plays the schedule that a request to /turns names."""
+    """Serves the pages, and plays schedules: GET /turns?world=WORLD&schedule=TURNS."""
 
-    def __init__(self, players: Players, *args: Any, **options: Any) -> None:
+    def __init__(self, players: PlayerProcesses, *args: Any, **options: Any) -> None:
         self._players = players
         super().__init__(*args, **options)
 
     def do_GET(self) -> None:
-        """Answer with a file of the folder, or with the turns of a schedule in JSON."""
+        """Send a file of the folder; for the path /turns, play the schedule of the query.
+
+        The response to /turns is the JSON of play_schedule(), or an `error`.
+        """
         host = self.headers.get("Host", "").partition(":")[0]
         # This prevents DNS rebinding, in which the name of another site resolves to 127.0.0.1.
         if host not in HOST_NAMES:
@@ -173,15 +183,15 @@ class LevelsRequestHandler(SimpleHTTPRequestHandler):
         world_name = query.get("world", [""])[0]
         schedule = query.get("schedule", [""])[0]
         if world_name not in WORLDS:
-            answer = {"error": f"there is no world {world_name!r}"}
+            response = {"error": f"there is no world {world_name!r}"}
         else:
-            answer = self._players.play(world_name, schedule)
-        self._send_json(answer)
+            response = self._players.play(world_name, schedule)
+        self._send_json(response)
 
-    def _send_json(self, answer: dict[str, Any]) -> None:
-        """Send the answer with the status 200, or 400 if it has an `error`."""
-        body = json.dumps(answer).encode()
-        status = HTTPStatus.BAD_REQUEST if "error" in answer else HTTPStatus.OK
+    def _send_json(self, response: dict[str, Any]) -> None:
+        """Send a response as JSON, with the status 200, or 400 if it has the key `error`."""
+        body = json.dumps(response).encode()
+        status = HTTPStatus.BAD_REQUEST if "error" in response else HTTPStatus.OK
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -189,33 +199,33 @@ class LevelsRequestHandler(SimpleHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
-        """Log no requests: the terminal shows the address of the page."""
+        """Log nothing, so that the address of the page stays visible in the terminal."""
 
 
-def make_server(folder: Path, players: Players, port: int) -> ThreadingHTTPServer:
-    """Write the pages into a folder and return a server of them, which is not running yet.
+def make_server(folder: Path, players: PlayerProcesses, port: int) -> ThreadingHTTPServer:
+    """Write levels.html into a folder, and return a server of the folder. It is not running yet.
 
-    The other pages of the site are served too if `make site` has been run.
+    If `make site` has been run, the server also serves the other pages of the site.
     """
     if SITE.exists():
         shutil.copytree(SITE, folder, dirs_exist_ok=True)
     pages.write_stylesheet(folder / "assets")
-    (folder / level_page.PAGE).write_text(level_page.render_page(live=True))
+    (folder / level_page.PAGE).write_text(level_page.render_levels(live=True))
     handler = partial(LevelsRequestHandler, players, directory=str(folder))
     return ThreadingHTTPServer(("127.0.0.1", port), handler)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve the page until Ctrl-C. Returns 0."""
+    """Serve the page of the levels until Ctrl-C, and return the exit code 0."""
     parser = argparse.ArgumentParser(prog="make levels", description=__doc__)
     parser.add_argument("--port", type=int, default=PORT, help=f"port of the page; default: {PORT}")
     options = parser.parse_args(arguments)
     end_on(signal.SIGINT)  # without this, a command that was started with `&` ignores Ctrl-C
-    players = Players()
+    players = PlayerProcesses()
     with tempfile.TemporaryDirectory() as folder:
         server = make_server(Path(folder), players, options.port)
         print(f"levels  http://127.0.0.1:{server.server_port}/{level_page.PAGE}", flush=True)
-        print("Each button plays its turn on real servers. Ctrl-C ends the command.", flush=True)
+        print("Each button plays its turn on real servers. Ctrl-C stops the command.", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -66,7 +66,7 @@ class BuyerProgress:
 
 
 def narrate(
-    moves: Moves, world: World = NO_WORLD, *, choices: Sequence[str] = (), first_move: str = ""
+    moves: Moves, world: World = NO_WORLD, *, next_turns: Sequence[str] = (), first_move: str = ""
 ) -> dict[str, dict[str, Any]]:
     """Return what a page shows after each turn: the turns made so far, such as `AAB` -> a view.
 
@@ -85,7 +85,7 @@ def narrate(
     Args:
         moves: Recorded moves, the shorter keys first.
         world: The world of the moves. NO_WORLD: the moves have no outside events.
-        choices: The turns that are possible after the longest key of `moves`. Needed only if
+        next_turns: The turns that are possible after the longest key of `moves`. Needed only if
             `moves` does not have these turns, as while a schedule is played live.
         first_move: The result of label_first_move() for all moves of the world. Needed only if
             `moves` are not all of them.
@@ -101,7 +101,7 @@ def narrate(
         possible_turns = [
             turn
             for turn in turns
-            if turns_made + turn in moves or (turns_made == longest and turn in choices)
+            if turns_made + turn in moves or (turns_made == longest and turn in next_turns)
         ]
         return {
             "labels": {name: _label_button(name, progress[name], first_move) for name in BUYERS},

@@ -1,13 +1,13 @@
-"""The frame of every page, and some pages that are not documents.
+"""The layout of all pages, and the pages of the step-through, schedules, faults and search.
 
-These are the step-through, the table of schedules, the faults, and the search. The levels are in
-level_page.py.
+The layout is the navigation, the stylesheet and the scripts around the content of a page. The page
+of the levels is in level_page.py, and the pages of the documents are in documents.py.
 """
 
 import gzip
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -27,47 +27,63 @@ from tools.site.recorder.recording import (
     read_recorded_moves,
 )
 from tools.site.turn_lines import NO_WORLD, list_lines
-from tools.site.worlds import BUYERS, MOVES_PER_PURCHASE, OTHER_BUYER, Moves, World
+from tools.site.worlds import (
+    BUYERS,
+    MOVES_PER_PURCHASE,
+    OTHER_BUYER,
+    Moves,
+    World,
+    list_beginnings,
+)
 
-#: The templates, scripts and styles of the pages.
+#: The templates, scripts and stylesheets from which the pages are made.
 PARTS_FOLDER = Path(__file__).parent / "pages"
 #: Entry of the navigation -> its page, for the pages that are not documents.
-OWN_PAGES = {
+INTERACTIVE_PAGES = {
     "Step through": "index.html",
     "Levels": "levels.html",
     "20 schedules": "schedules.html",
     "Every fault": "faults.html",
 }
 #: Entry of the navigation -> its page.
-NAVIGATION = {**OWN_PAGES, "Documents": "contents.html", "Workshop": "workshop/overview.html"}
-#: Entry that stands for many documents -> the condition of MkDocs's templates for its pages.
-DOCUMENTS_IN_NAVIGATION = {
+NAVIGATION = {
+    **INTERACTIVE_PAGES,
+    "Documents": "contents.html",
+    "Workshop": "workshop/overview.html",
+}
+#: Entry of the navigation for a group of documents -> a Jinja condition that is true on the pages
+#: of this group.
+CONDITIONS_OF_DOCUMENT_GROUPS = {
     "Documents": "not page.url.startswith('workshop/')",
     "Workshop": "page.url.startswith('workshop/')",
 }
-#: The 20 orders of two buyers' moves, such as AABBAB.
+#: All orders in which two buyers can make three moves each, such as AABBAB.
 TURN_ORDERS = sorted(list_orders([MOVES_PER_PURCHASE, MOVES_PER_PURCHASE], limit=20))
-#: The cell that the page of the faults opens first: STRATEGY/FAULT.
+#: The cell that the page faults.html opens first: STRATEGY/FAULT.
 FIRST_CELL = "token/pause"
-#: The verdicts of the cells, the worst first.
+#: The possible verdicts of a cell, the worst first.
 VERDICTS = ("oversold", "deadlock", "undersold", "unknown", "not_run", "exact")
-#: The description of the site for search engines. Pages in folders, which are documents and source
-#: files, do without it, because it does not describe them.
+#: The description of the site for search engines. The documents and source files, which are in
+#: subfolders, do not have it, because it does not describe them.
 DESCRIPTION = (
     '  <meta name="description" content="A shop that sells its last unit twice, and what stops it: '
     'recorded, move by move.">\n'
 )
-#: The order of moves that the step-through shows as text in a browser without JavaScript.
+#: The order of turns that the step-through shows as text in a browser without JavaScript.
 STORY_TURN_ORDER = "ABABAB"
+#: The CSS classes of a schedule's outcome: two orders for one unit, or no more orders than units.
+OVERSOLD_CLASS = "bad"
+CORRECT_CLASS = "good"
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOutcome:
     """The outcome of a recorded schedule, as its cell in the table of the schedules shows it.
 
-    css_class  `bad` if more than one buyer has an order, else `good`
-    sold_to    the buyers with an order
-    remark     which buyer reads again, waits, or comes too late: the first of these; else empty
+    css_class  OVERSOLD_CLASS or CORRECT_CLASS
+    sold_to    the buyers who have an order
+    remark     a remark such as `A rereads`, `B waits` or `B too late`; empty if none applies. If
+               more than one applies, the first of these three
     """
 
     css_class: str
@@ -75,73 +91,79 @@ class ScheduleOutcome:
     remark: str
 
 
-def render_frame(
+def render_page(
     name: str,
-    main: str,
+    content: str,
     *,
-    up: str = "",
-    data: Any = None,
-    entry: str = "",
-    fetches: bool = False,
+    path_to_root: str = "",
+    script_data: Any = None,
+    script: str = "",
+    may_fetch: bool = False,
 ) -> str:
-    """Return a page of the site as HTML. It loads nothing from other sites.
+    """Return a page of the site as HTML: the layout with the content in it.
+
+    The page loads nothing from other sites.
 
     Args:
-        name: The page's title; the entry of the navigation with this name is marked as current.
-        main: The page's content, as HTML.
-        up: The relative address of the site's root, `../` for each folder of the page.
-        data: The data of the page's script, which finds it as JSON in the element `data`.
-        entry: The path in pages/ of the module that is the page's script; empty: no script.
-        fetches: Whether the script may send requests to the server of the page.
+        name: The page's title. The entry of the navigation with this name is marked as current.
+        content: The page's content, as HTML.
+        path_to_root: The relative path to the site's root: `../` for each folder of the page.
+        script_data: What the page's script reads, as JSON, from the element `data`.
+        script: The page's script: the path of its main module in pages/. Empty: no script.
+        may_fetch: Whether the script may send requests to the server of the page.
     """
     scripts = ""
-    if entry:
-        script = report.as_script(bundle(PARTS_FOLDER / entry))
+    if script:
+        code = report.as_script(bundle(PARTS_FOLDER / script))
         scripts = (
-            f'<script type="application/json" id="data">{report.as_json(data)}</script>\n'
-            f'<script type="module">\n{script}\n</script>'
+            f'<script type="application/json" id="data">{report.as_json(script_data)}</script>\n'
+            f'<script type="module">\n{code}\n</script>'
         )
     return Template(read_part("frame/frame.html")).substitute(
         title=escape(f"Oversold: {name}"),
-        description="" if up else DESCRIPTION,
-        up=up,
-        connect="connect-src 'self'; " if fetches else "",
-        nav=render_navigation(name, up),
-        main=main,
+        description="" if path_to_root else DESCRIPTION,
+        up=path_to_root,
+        connect="connect-src 'self'; " if may_fetch else "",
+        nav=render_navigation(name, path_to_root),
+        main=content,
         day=json.loads(SCHEDULES_FILE.read_text())["recorded"],
         scripts=scripts,
     )
 
 
-def render_navigation(current: str, up: str = "") -> str:
-    """Return the bar at the top of a page as HTML, in which the entry `current` is marked."""
+def render_navigation(current_entry: str, path_to_root: str = "") -> str:
+    """Return the navigation at the top of a page as HTML, in which `current_entry` is marked.
+
+    path_to_root  the relative path to the site's root: `../` for each folder of the page
+    """
     links = []
     for name, page in NAVIGATION.items():
-        mark = ' aria-current="page"' if name == current else ""
-        links.append(f'<a href="{up}{page}"{mark}>{name}</a>')
+        mark = ' aria-current="page"' if name == current_entry else ""
+        links.append(f'<a href="{path_to_root}{page}"{mark}>{name}</a>')
     return (
-        f'<div class="site-head"><nav aria-label="Site"><a class="brand" href="{up}index.html">'
+        '<div class="site-head"><nav aria-label="Site">'
+        f'<a class="brand" href="{path_to_root}index.html">'
         f"Oversold</a> {' '.join(links)}</nav>"
-        f'<form role="search" action="{up}search.html">'
+        f'<form role="search" action="{path_to_root}search.html">'
         '<input type="search" name="q" aria-label="Search the documents" placeholder="Search">'
         "<button>Search</button></form></div>"
     )
 
 
 def render_document_template() -> str:
-    """Return the template of MkDocs for a document: the frame of the site with the text in it.
+    """Return the Jinja template from which MkDocs makes the page of a document.
 
-    MkDocs marks one of the entries in DOCUMENTS_IN_NAVIGATION as current: the entry whose condition
-    is true for the document.
+    It is the layout of the site. In the navigation of a page, MkDocs marks the entry as current
+    whose condition in CONDITIONS_OF_DOCUMENT_GROUPS is true for the document.
     """
-    page = render_frame(
-        "{{ page.title | e }}", read_part("frame/document.html"), up="{{ base_url }}/"
+    template = render_page(
+        "{{ page.title | e }}", read_part("frame/document.html"), path_to_root="{{ base_url }}/"
     )
-    for name, condition in DOCUMENTS_IN_NAVIGATION.items():
-        link = f'{NAVIGATION[name]}">{name}</a>'  # the end of the entry's link
-        marked_end = f'"{{% if {condition} %}} aria-current="true"{{% endif %}}>'
-        page = page.replace(link, link.replace('">', marked_end), 1)
-    return page
+    for name, condition in CONDITIONS_OF_DOCUMENT_GROUPS.items():
+        end_of_link = f'{NAVIGATION[name]}">{name}</a>'
+        mark = f'"{{% if {condition} %}} aria-current="true"{{% endif %}}>'
+        template = template.replace(end_of_link, end_of_link.replace('">', mark), 1)
+    return template
 
 
 def render_step_through() -> str:
@@ -151,33 +173,35 @@ def render_step_through() -> str:
         levels=len(read_levels()),
         story=_render_story(read_recorded_moves()["none"], STORY_TURN_ORDER),
     )
-    turns = {name: narrate(moves) for name, moves in read_recorded_moves().items()}
-    data = {"turns": pack_json(turns), "strategies": describe_strategies()}
-    return render_frame("Step through", main, data=data, entry="steps/steps.js")
+    views_by_strategy = {name: narrate(moves) for name, moves in read_recorded_moves().items()}
+    script_data = {"turns": pack_json(views_by_strategy), "strategies": describe_strategies()}
+    return render_page("Step through", main, script_data=script_data, script="steps/steps.js")
 
 
 def _render_story(moves: Moves, turn_order: str) -> str:
-    """Return the moves of a schedule that oversells as a list, for a browser without JavaScript."""
-    turns_made = find_turns_made(moves, turn_order)
-    items = [
-        f"<li>{text}</li>"
-        for length in range(1, len(turns_made) + 1)
-        for text in render_turn(moves, turns_made[:length])
+    """Return a list of what each turn did, as HTML for a browser without JavaScript.
+
+    turn_order  an order of turns that oversells
+    """
+    lines = [
+        f"<li>{line}</li>"
+        for beginning in list_beginnings(find_whole_schedule(moves, turn_order))
+        for line in render_turn(moves, beginning)
     ]
-    return f"<ol>{''.join(items)}</ol><p><strong>Two orders, one unit: oversold.</strong></p>"
+    return f"<ol>{''.join(lines)}</ol><p><strong>Two orders, one unit: oversold.</strong></p>"
 
 
 def render_turn(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[str]:
-    """Return the lines that describe the last of these turns, as HTML."""
-    texts = []
+    """Return the lines that describe the last turn of `turns_made`, as HTML."""
+    html_lines = []
     for line in list_lines(moves, turns_made, world):
-        text = escape(line.text)
+        html = escape(line.text)
         if line.kind == "sql":
-            text = f"<code>{text}</code>"
+            html = f"<code>{html}</code>"
         if line.buyer:
-            text = f"{line.buyer} {text}"
-        texts.append(text)
-    return texts
+            html = f"{line.buyer} {html}"
+        html_lines.append(html)
+    return html_lines
 
 
 def render_schedules() -> str:
@@ -185,39 +209,47 @@ def render_schedules() -> str:
 
     Strategies that have the same outcome in every schedule share a row.
     """
-    recorded = read_recorded_moves()
-    groups = group_by_outcomes(recorded)
-    bodies = [
+    moves_by_strategy = read_recorded_moves()
+    groups = group_by_outcomes(moves_by_strategy)
+    row_pairs = [
         _render_outcome_rows(
-            names, [find_outcome(recorded[names[0]], turn_order) for turn_order in TURN_ORDERS]
+            strategies,
+            [find_outcome(moves_by_strategy[strategies[0]], order) for order in TURN_ORDERS],
         )
-        for names in groups
+        for strategies in groups
     ]
     main = Template(read_part("schedules/schedules.html")).substitute(
-        strategies=len(recorded),
+        strategies=len(moves_by_strategy),
         patterns=len(groups),
         heads="".join(f'<th scope="col">{turn_order}</th>' for turn_order in TURN_ORDERS),
-        bodies="\n".join(bodies),
+        bodies="\n".join(row_pairs),
         events=event_table.make_table(),
     )
-    return render_frame("20 schedules", main)
+    return render_page("20 schedules", main)
 
 
-def group_by_outcomes(recorded: Mapping[str, Moves]) -> list[list[str]]:
-    """Return groups of strategies that have the same outcome in every schedule."""
+def group_by_outcomes(moves_by_strategy: Mapping[str, Moves]) -> list[list[str]]:
+    """Return groups of strategies, each with the same outcome in every order of the turns."""
     groups: dict[object, list[str]] = {}
-    for name, moves in recorded.items():
-        pattern = tuple(find_outcome(moves, turn_order) for turn_order in TURN_ORDERS)
-        groups.setdefault(pattern, []).append(name)
+    for strategy, moves in moves_by_strategy.items():
+        outcomes = tuple(find_outcome(moves, turn_order) for turn_order in TURN_ORDERS)
+        groups.setdefault(outcomes, []).append(strategy)
     return list(groups.values())
 
 
-def _render_outcome_rows(names: Sequence[str], outcomes: Sequence[ScheduleOutcome]) -> str:
-    """Return two rows of the table: these strategies, and their outcome in each of TURN_ORDERS."""
-    # The names link to TURN_ORDERS[1]: in TURN_ORDERS[0], A ends before B begins.
-    links = " ".join(f'<a href="index.html#{name}/{TURN_ORDERS[1]}">{name}</a>' for name in names)
+def _render_outcome_rows(strategies: Sequence[str], outcomes: Sequence[ScheduleOutcome]) -> str:
+    """Return two rows of the table as HTML: the names of the strategies, and their outcomes.
+
+    strategies  strategies that have the same outcomes
+    outcomes    their outcome in each of TURN_ORDERS
+    """
+    # A name links to TURN_ORDERS[1]. In TURN_ORDERS[0] nothing interesting happens: A ends before
+    # B begins.
+    links = " ".join(
+        f'<a href="index.html#{name}/{TURN_ORDERS[1]}">{name}</a>' for name in strategies
+    )
     cells = [
-        f'<td><a class="{outcome.css_class}" href="index.html#{names[0]}/{turn_order}">'
+        f'<td><a class="{outcome.css_class}" href="index.html#{strategies[0]}/{turn_order}">'
         f"{'+'.join(outcome.sold_to)}<small>{escape(outcome.remark)}</small></a></td>"
         for turn_order, outcome in zip(TURN_ORDERS, outcomes, strict=True)
     ]
@@ -227,34 +259,35 @@ def _render_outcome_rows(names: Sequence[str], outcomes: Sequence[ScheduleOutcom
     )
 
 
-def find_turns_made(moves: Moves, turn_order: str) -> str:
-    """Return the turns that are made if the buyers take their turns in this order.
+def find_whole_schedule(moves: Moves, turn_order: str) -> str:
+    """Return the whole schedule in which the buyers take their turns in this order.
 
-    Turns follow until both buyers have ended. The turn of a buyer who waits or has ended is left
-    out.
+    A turn is skipped if its buyer waits or has ended its purchase. After `turn_order`, the buyers
+    take further turns alternately until both have ended, because a buyer who waited or started
+    again needs more turns.
+
+    turn_order  an order of the turns, such as `AABBAB`
     """
     turns_made = ""
-    # A buyer who waited, or who began again, needs more turns than `turn_order` has. The turns that
-    # are added are more than any buyer needs.
-    for buyer in [*turn_order, *"AB" * 4 * MOVES_PER_PURCHASE]:
+    more_turns_than_needed = "AB" * 4 * MOVES_PER_PURCHASE
+    for buyer in turn_order + more_turns_than_needed:
         if turns_made + buyer in moves:
             turns_made += buyer
     return turns_made
 
 
-def _read_turns(moves: Moves, turn_order: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the recorded turns of a turn order, each with its `did` and `state`."""
-    turns_made = find_turns_made(moves, turn_order)
-    for length in range(1, len(turns_made) + 1):
-        yield moves[turns_made[:length]]
-
-
 def find_outcome(moves: Moves, turn_order: str) -> ScheduleOutcome:
     """Return the outcome of two purchases whose buyers take their turns in this order."""
-    events = [event for turn in _read_turns(moves, turn_order) for event in turn["did"]]
-    sold_to = tuple(sorted(event[0] for event in events if event[1:3] == ["ends", "sold"]))
-    waiters = [event[0] for event in events if event[1] == "waits"]
-    readers = [event[0] for event in events if event[1] == "after_read"]  # once for each read
+    events = [
+        event
+        for beginning in list_beginnings(find_whole_schedule(moves, turn_order))
+        for event in moves[beginning]["did"]
+    ]
+    sold_to = tuple(
+        sorted(buyer for buyer, kind, *details in events if (kind, details) == ("ends", ["sold"]))
+    )
+    waiters = [buyer for buyer, kind, *_ in events if kind == "waits"]
+    readers = [buyer for buyer, kind, *_ in events if kind == "after_read"]  # once for each read
     rereaders = [buyer for buyer in BUYERS if readers.count(buyer) > 1]
     remark = ""
     if rereaders:
@@ -263,35 +296,47 @@ def find_outcome(moves: Moves, turn_order: str) -> ScheduleOutcome:
         remark = f"{waiters[0]} waits"
     elif len(sold_to) == 1:
         remark = f"{OTHER_BUYER[sold_to[0]]} too late"
-    css_class = "good"
+    css_class = CORRECT_CLASS
     if len(sold_to) > 1:
-        css_class = "bad"
+        css_class = OVERSOLD_CLASS
     return ScheduleOutcome(css_class, sold_to, remark)
 
 
 def read_recorded_faults() -> dict[str, Any]:
-    """Return the data of report.html for whole runs of `make matrix` and `make faults`."""
+    """Return what the report on all faults shows, as recording.collect_faults() made it.
+
+    It has the results of `make matrix` and `make faults`.
+    """
     return dict(json.loads(gzip.decompress(FAULTS_FILE.read_bytes())))
 
 
-def render_faults(data: Mapping[str, Any]) -> str:
-    """Return a page with the report on all faults, which also shows the code of the strategies.
+def render_faults(recorded_faults: Mapping[str, Any]) -> str:
+    """Return the page faults.html: the report on all faults, with the code of the strategies.
 
     The page contains the report in compressed form. A script of the page unpacks the report, and
-    shows it in place of the page. Without JavaScript the page shows a table of the verdicts.
+    replaces the page by it. Without JavaScript the page shows a table of the verdicts.
 
-    data  the result of read_recorded_faults()
+    recorded_faults  the result of read_recorded_faults()
     """
-    runs = [{**run, "timeline": transpose_tables(run["timeline"])} for run in data["runs"]]
-    data = {**data, "runs": runs, "sources": describe_strategies(), "first": FIRST_CELL}
-    page = report.render(data, PARTS_FOLDER / "faults/faults.js")
-    nav = render_navigation("Every fault")
-    page = page.replace("<header>", f"{nav}\n<header>", 1)
-    page = page.replace("</header>", f"{read_part('faults/to_table.html')}</header>", 1)
-    page = page.replace("</main>", f"{read_part('faults/faults.html')}</main>", 1)
-    page = page.replace("</style>", f"{read_part('frame/site.css')}</style>", 1)
+    cells = recorded_faults["runs"]
+    report_data = {
+        **recorded_faults,
+        "runs": [{**cell, "timeline": transpose_tables(cell["timeline"])} for cell in cells],
+        "sources": describe_strategies(),
+        "first": FIRST_CELL,
+    }
+    report_page = report.render(report_data, PARTS_FOLDER / "faults/faults.js")
+    navigation = render_navigation("Every fault")
+    replacements = {
+        "<header>": f"{navigation}\n<header>",
+        "</header>": f"{read_part('faults/to_table.html')}</header>",
+        "</main>": f"{read_part('faults/faults.html')}</main>",
+        "</style>": f"{read_part('frame/site.css')}</style>",
+    }
+    for tag, replacement in replacements.items():
+        report_page = report_page.replace(tag, replacement, 1)
     return Template(read_part("faults/packed.html")).substitute(
-        nav=nav, packed=_pack(page), verdicts=render_verdict_table(data["runs"])
+        nav=navigation, packed=_pack(report_page), verdicts=render_verdict_table(cells)
     )
 
 
@@ -311,10 +356,9 @@ def transpose_tables(timeline: Mapping[str, Any] | None) -> dict[str, Any] | Non
 
 
 def render_verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of the faults as HTML, with a row for each strategy.
+    """Return a table of the verdicts as HTML: a row for each strategy, a column for each verdict.
 
-    The table has a column for each verdict. A fault is in the column of the verdict that the
-    strategy had under it.
+    A field lists the faults under which the strategy had this verdict.
 
     cells  runs of one strategy under one fault each
     """
@@ -326,14 +370,14 @@ def render_verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
             cell["lock"], {verdict: [] for verdict in verdicts}
         )
         by_verdict[cell["verdict"]].append(cell["fault"])
-    heads = "".join(f'<th scope="col">{verdict}</th>' for verdict in verdicts)
+    headings = "".join(f'<th scope="col">{verdict}</th>' for verdict in verdicts)
     rows = "\n".join(
         f'<tr><th scope="row">{name}</th>'
         + "".join(f"<td>{', '.join(by_verdict[verdict])}</td>" for verdict in verdicts)
         + "</tr>"
         for name, by_verdict in faults_by_strategy.items()
     )
-    return f"<table><thead><tr><td></td>{heads}</tr></thead>\n<tbody>{rows}</tbody></table>"
+    return f"<table><thead><tr><td></td>{headings}</tr></thead>\n<tbody>{rows}</tbody></table>"
 
 
 def render_search(index: Mapping[str, Any]) -> str:
@@ -355,11 +399,11 @@ def render_search(index: Mapping[str, Any]) -> str:
                 "text": " ".join(entry["text"].split()),
             }
             sections.append(section)
-    return render_frame(
+    return render_page(
         "Search",
         read_part("search/search.html"),
-        data=pack_json(sections),
-        entry="search/search.js",
+        script_data=pack_json(sections),
+        script="search/search.js",
     )
 
 
@@ -371,16 +415,19 @@ def write_stylesheet(folder: Path) -> None:
     )
 
 
-def pack_json(data: object) -> str:
-    """Return data as compressed JSON in Base64, which unpack.js reads."""
-    return _pack(json.dumps(data, separators=(",", ":")))
+def pack_json(json_value: object) -> str:
+    """Return a value as JSON, compressed and in Base64. pages/shared/unpack.js unpacks it."""
+    return _pack(json.dumps(json_value, separators=(",", ":")))
 
 
 def _pack(text: str) -> str:
-    """Return a text as gzip in Base64. The time is 0, so that equal texts have equal results."""
+    """Return a text compressed with gzip, in Base64.
+
+    The time in the gzip header is 0, so that two builds of the site are equal.
+    """
     return b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
 def read_part(name: str) -> str:
-    """Return the text of a file in pages/."""
+    """Return the text of a template, a part of a page, or a stylesheet in the folder pages/."""
     return (PARTS_FOLDER / name).read_text()

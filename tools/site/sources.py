@@ -7,23 +7,23 @@ from servers.embedded import ROOT
 from tools.site import pages
 
 PICTURE_SUFFIX = ".webp"
-#: Folders of code that readers copy. Their files are shown whole, and each folder has a page that
-#: lists its files.
+#: Folders of code that readers of the site may want to copy into their own project. Their files are
+#: shown whole, and each folder has a page that lists its files.
 COPIED_FOLDERS = ("locks", "examples", "deploy", "shop/strategies", "shop/sale")
-#: The lines that are shown of any other file: enough to see what it does.
+#: The number of lines that are shown of a file in another folder: enough to see what it does.
 MAX_LINES = 200
 
 
 def is_copied(path: Path) -> bool:
-    """Return whether a file or folder is code to copy."""
+    """Return whether a file or folder is in one of COPIED_FOLDERS."""
     return any(path.is_relative_to(ROOT / folder) for folder in COPIED_FOLDERS)
 
 
 def find_address(path: Path) -> str:
-    """Return the address of a file or folder within the site.
+    """Return the address within the site at which a file or folder of the repository is shown.
 
-    A picture has the address of its file, and everything else the address of its page. A leading
-    dot of the path is removed, because MkDocs leaves out names that begin with a dot.
+    For a picture this is the address of its file, otherwise the address of a page. A leading dot of
+    the path is removed, because MkDocs ignores files whose names begin with a dot.
     """
     name = path.relative_to(ROOT).as_posix().lstrip(".")
     if path.suffix == PICTURE_SUFFIX:
@@ -34,12 +34,13 @@ def find_address(path: Path) -> str:
 
 
 def stage(path: Path, staging_folder: Path) -> None:
-    """Write the page of a file into the staging folder, or the pages of a folder and of its files.
+    """Write the page of a file into the staging folder; for a folder, also those of its files.
 
     path            a file or folder of the repository
-    staging_folder  the folder in which the site's pages are staged
+    staging_folder  the folder from which MkDocs makes the site
     """
-    page = staging_folder / find_address(path)
+    address = find_address(path)
+    page = staging_folder / address
     page.parent.mkdir(parents=True, exist_ok=True)
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir():
@@ -47,20 +48,20 @@ def stage(path: Path, staging_folder: Path) -> None:
         for file in list_files(path):
             stage(file, staging_folder)
     else:
-        body = _render_code(name, path.read_text(), whole=is_copied(path))
-    main = f'<section class="card"><h1>{escape(name)}</h1>{body}</section>'
-    page.write_text(pages.render_frame(name, main, up="../" * find_address(path).count("/")))
+        body = _render_code(name, path.read_text(), show_all=is_copied(path))
+    content = f'<section class="card"><h1>{escape(name)}</h1>{body}</section>'
+    page.write_text(pages.render_page(name, content, path_to_root="../" * address.count("/")))
 
 
-def _render_code(name: str, text: str, *, whole: bool) -> str:
+def _render_code(name: str, text: str, *, show_all: bool) -> str:
     """Return the text of a file as HTML.
 
-    whole  whether to show the whole text. Otherwise the text is cut after MAX_LINES, with a note
-           above and below that says so
+    show_all  whether to show all lines. Otherwise only the first MAX_LINES are shown, and a note
+              above and below them says so
     """
     lines = text.splitlines()
     note = ""
-    if not whole and len(lines) > MAX_LINES:
+    if not show_all and len(lines) > MAX_LINES:
         text = "\n".join(lines[:MAX_LINES])
         note = (
             f'<p class="cut">The first {MAX_LINES} of {len(lines)} lines; the rest is in '
@@ -73,7 +74,7 @@ def _render_code(name: str, text: str, *, whole: bool) -> str:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that get a page: those that are neither empty nor hidden."""
+    """Return the files of a folder for which there is a page. Empty and hidden files have none."""
     return [
         path
         for path in sorted(folder.iterdir())
@@ -82,7 +83,7 @@ def list_files(folder: Path) -> list[Path]:
 
 
 def _render_file_list(folder: Path) -> str:
-    """Return as HTML a list of links to the pages of a folder's files."""
+    """Return a list of links to the pages of a folder's files, as HTML."""
     items = [
         f'<li><a href="{escape(path.name)}.html"><code>{escape(path.name)}</code></a></li>'
         for path in list_files(folder)

@@ -1,14 +1,15 @@
-"""The levels of the site's game, and their narration, agree with the recorded schedules.
+"""The levels of the site, and the texts about their turns, agree with the recorded schedules.
 
-In a level the player chooses the turns of two buyers and the outside events, until they reach a
-goal such as `oversold`. tools/site/worlds.py explains worlds, turns and events, and their letters.
+A level is a puzzle: the player chooses the moves of two buyers and an outside event, until the
+schedule reaches a goal such as `oversold`. tools/site/worlds.py explains worlds, schedules, turns
+and outside events, and lists the letters of the turns.
 """
 
 import pytest
 
 from tools.site import level_page
 from tools.site.levels import Level, read_levels
-from tools.site.lock_state import find_lock_state, read_owner
+from tools.site.lock_state import find_lock_state, read_believers, read_owner
 from tools.site.narration import narrate
 from tools.site.pages import read_recorded_faults
 from tools.site.recorder.recording import describe_strategies
@@ -26,38 +27,39 @@ LEVELS = read_levels()
 MOVES_BY_WORLD = read_moves()
 
 
-def moves_of(level: Level) -> Moves:
+def get_moves(level: Level) -> Moves:
     """Return the recorded moves of the level's world."""
     return MOVES_BY_WORLD[level.world]
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_goal_can_be_reached_and_the_shortest_schedule_comes_first(level: Level) -> None:
-    schedules_to_goal = level.find_schedules_reaching(moves_of(level), level.goal)
+    schedules_to_goal = level.find_schedules_reaching(get_moves(level), level.goal)
     assert schedules_to_goal
     assert len(schedules_to_goal[0]) == min(map(len, schedules_to_goal))
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_wrong_schedule_does_not_reach_the_goal(level: Level) -> None:
-    """A level's `wrong` is a schedule that does not reach the goal; empty if there is none.
+    """The field `wrong` of a level is a schedule that does not reach the goal.
 
-    A schedule that begins with one of `schedules_to_goal` has reached the goal.
+    It is empty if every schedule reaches the goal.
     """
-    moves = moves_of(level)
+    moves = get_moves(level)
     schedules_to_goal = tuple(level.find_schedules_reaching(moves, level.goal))
     schedules = list_whole_schedules(level.select_offered_moves(moves))
-    not_reaching = [
+    # A schedule that continues one of `schedules_to_goal` has reached the goal, too.
+    schedules_without_goal = [
         schedule for schedule in schedules if not schedule.startswith(schedules_to_goal)
     ]
-    if not_reaching:
-        assert level.wrong in not_reaching
+    if schedules_without_goal:
+        assert level.wrong in schedules_without_goal
     else:
         assert level.wrong == ""
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
-def test_events_of_a_level_are_those_of_its_world(level: Level) -> None:
+def test_level_offers_only_outside_events_of_its_world(level: Level) -> None:
     assert set(level.events) <= set(WORLDS[level.world].events)
 
 
@@ -70,20 +72,22 @@ def test_task_is_a_sentence(level: Level) -> None:
     "level", [level for level in LEVELS if level.impossible], ids=lambda level: level.slug
 )
 def test_no_recorded_schedule_reaches_an_impossible_goal(level: Level) -> None:
-    assert level.find_schedules_reaching(moves_of(level), level.impossible) == []
+    """The field `impossible` of a level is the goal that its task names, and that cannot be met."""
+    assert level.find_schedules_reaching(get_moves(level), level.impossible) == []
 
 
 def test_slugs_are_unique_addresses() -> None:
+    """No slug is the name of a world, because `#WORLD` is an address, too: it is free play."""
     slugs = [level.slug for level in LEVELS]
     assert len(set(slugs)) == len(slugs)
-    assert not set(slugs) & set(WORLDS), "in the address, the name of a world is its free play"
+    assert set(slugs).isdisjoint(WORLDS)
 
 
 def test_recorded_verdict_fits_the_goal_of_the_level() -> None:
-    """A level's `fault` names a recorded run: a strategy and a fault, such as `token/pause`.
+    """The field `fault` of a level is a recorded run: STRATEGY/FAULT, such as `token/pause`.
 
-    If the goal of the level is harm, the verdict of this run shows the harm. Otherwise the verdict
-    is `exact`.
+    If the goal is a failure of the strategy, the verdict of this run is this failure. Otherwise the
+    strategy prevents the failure, and the verdict is `exact`.
     """
     verdicts = {
         f"{run['lock']}/{run['fault']}": run["verdict"] for run in read_recorded_faults()["runs"]
@@ -94,41 +98,42 @@ def test_recorded_verdict_fits_the_goal_of_the_level() -> None:
             assert verdicts[level.fault] == verdict_by_goal.get(level.goal, "exact"), level.slug
 
 
-def test_every_turn_is_narrated() -> None:
-    """Each turn has a line of text, except a turn in which a buyer only goes on waiting."""
+def test_every_turn_has_a_line() -> None:
+    """The page shows a line for each turn, except a turn in which a buyer continues to wait."""
     for name, moves in MOVES_BY_WORLD.items():
-        turns = narrate(moves, WORLDS[name])
-        assert set(turns) == {"", *moves}
-        silent = {
+        views = narrate(moves, WORLDS[name])
+        assert set(views) == {"", *moves}
+        turns_without_line = {
             turns_made
             for turns_made in moves
-            if not turns[turns_made]["lines"] and turns_made[-1] != KEEP_WAITING
+            if not views[turns_made]["lines"] and turns_made[-1] != KEEP_WAITING
         }
-        assert silent == set(), name
+        assert turns_without_line == set(), name
 
 
 def test_page_has_the_text_of_each_level() -> None:
-    """The text is for a browser without JavaScript."""
-    page = level_page.render_page()
+    """The page has a text for each level, which a browser without JavaScript shows."""
+    page = level_page.render_levels()
     for level in LEVELS:
         assert f'id="text-{level.slug}"' in page
 
 
 def list_lines_after(world: str, turns_made: str) -> list[str]:
-    """Return the lines that the page shows for the last of these turns, each after its buyer."""
+    """Return the lines that the page shows for the last of these turns, such as `A reads 1`."""
     lines = list_lines(MOVES_BY_WORLD[world], turns_made, WORLDS[world])
     return [f"{line.buyer} {line.text}".strip() for line in lines]
 
 
 def test_setnx_without_expire_has_a_lock_without_a_ttl() -> None:
-    """In AKBW, A is killed between SETNX and EXPIRE, and B waits.
+    """The page shows that the lock has no ttl while A has sent SETNX and not yet EXPIRE.
 
-    In AA, A has sent both commands. After AAAAA A has released the lock and ended.
+    In AKBW, A is killed (K) between the two commands, and B waits (W). After AA, A has sent both
+    commands. After AAAAA, A has released the lock and ended its purchase.
     """
-    turns = narrate(MOVES_BY_WORLD["setnx-expire"], WORLDS["setnx-expire"])
-    assert turns["A"]["lock"] == turns["AKBW"]["lock"] == "A's, without a ttl"
-    assert turns["AA"]["lock"] == "A's"
-    assert "lock" not in turns["AAAAA"]
+    views = narrate(MOVES_BY_WORLD["setnx-expire"], WORLDS["setnx-expire"])
+    assert views["A"]["lock"] == views["AKBW"]["lock"] == "A's, without a ttl"
+    assert views["AA"]["lock"] == "A's"
+    assert "lock" not in views["AAAAA"]
     assert list_lines_after("setnx-expire", "AKB") == ["B waits: the lock is A's"]
 
 
@@ -142,15 +147,21 @@ def test_setnx_without_expire_has_a_lock_without_a_ttl() -> None:
         ("fence-at-write", "AABPBBGAB", "A finds its lock gone, deletes nothing"),
     ],
 )
-def test_release_says_what_it_deletes(world: str, turns_made: str, line: str) -> None:
+def test_line_of_a_release_says_what_it_deletes(world: str, turns_made: str, line: str) -> None:
+    """A releases its lock in the last turn. Before this turn A may have lost the lock to B.
+
+    A loses its lock when the locks' server fails over (F), when the ttl expires (T), or when A is
+    paused for longer than the ttl (P, until G). In the last case A waits for B's commit, so A
+    releases the lock in a turn of B.
+    """
     assert line in list_lines_after(world, turns_made)
 
 
-def test_no_buyer_gives_back_a_lock_that_it_lacks() -> None:
-    """The page says that a buyer gives the lock back only if the lock was this buyer's.
+def test_only_the_owner_gives_the_lock_back() -> None:
+    """The page says that a buyer gives the lock back only if this buyer had the lock before.
 
-    Turns that begin between SETNX and EXPIRE are left out, because there the recording does not
-    have the lock's owner.
+    Turns that begin between SETNX and EXPIRE are not checked, because the recording does not have
+    the owner of the lock there.
     """
     for name, moves in MOVES_BY_WORLD.items():
         for turns_made in moves:
@@ -175,9 +186,9 @@ def test_no_buyer_gives_back_a_lock_that_it_lacks() -> None:
 def test_passing_time_has_the_recorded_effect_on_a_lock(
     world: str, turns_made: str, line: str
 ) -> None:
-    """`A` is a move of the buyer A, `T` time that passes, and `P` a pause of A's process.
+    """In the turn T time passes, and in P buyer A's process is paused.
 
-    A keeps the lock only if the lock has no ttl, or is renewed.
+    Afterwards A still owns the lock only if the lock has no ttl, or is renewed.
     """
     assert line in list_lines_after(world, turns_made)
     owner = read_owner(MOVES_BY_WORLD[world][turns_made]["state"])
@@ -201,35 +212,35 @@ def test_refused_write_names_the_stored_fence() -> None:
 
 
 def test_second_order_with_a_key_is_refused() -> None:
-    """A has bought in four moves and its answer is lost (L), so it buys again with the same key."""
+    """A has bought in four moves, and its answer is lost (L). Then A buys with the same key."""
     assert "A is refused: there is an order with this key" in list_lines_after(
         "redis-2-units", "AAAALAAA"
     )
 
 
-def test_waiting_buyer_names_what_the_other_did() -> None:
-    """B waits for a row that A has locked, and for a row that A has changed."""
+def test_line_of_a_waiting_buyer_says_what_it_waits_for() -> None:
+    """B waits for a row that A has locked (AB), or for a row that A has changed (AABB)."""
     assert "B waits: A has locked this row and not committed" in list_lines_after("row-lock", "AB")
     assert "B waits: A has changed this row and not committed" in list_lines_after("none", "AABB")
 
 
-def test_killed_buyer_believes_it_holds_nothing() -> None:
-    turns = narrate(MOVES_BY_WORLD["redis"], WORLDS["redis"])
-    # In the turn K, A's process is killed. The third part of a state is the buyers who believe that
-    # they hold the lock.
-    assert turns["AA"]["state"][2] == "A"
-    assert turns["AAK"]["state"][2] == ""
+def test_killed_buyer_does_not_believe_that_it_has_the_lock() -> None:
+    """After AA, A believes that it has the lock. In the turn K, A's process is killed."""
+    views = narrate(MOVES_BY_WORLD["redis"], WORLDS["redis"])
+    assert read_believers(views["AA"]["state"]) == "A"
+    assert read_believers(views["AAK"]["state"]) == ""
 
 
 def test_page_says_why_no_event_is_possible() -> None:
-    """No event can come before A's first move, or after another event, such as T."""
-    turns = narrate(MOVES_BY_WORLD["token"], WORLDS["token"])
-    assert turns[""]["no_event_reason"] == "A has not begun: an event comes between two moves of A."
-    assert turns["A"]["no_event_reason"] == ""
-    assert turns["AAT"]["no_event_reason"] == "One event per try: go back to choose another."
+    """No outside event can come before A's first move, or after another one, such as T."""
+    views = narrate(MOVES_BY_WORLD["token"], WORLDS["token"])
+    assert views[""]["no_event_reason"] == "A has not begun: an event comes between two moves of A."
+    assert views["A"]["no_event_reason"] == ""
+    assert views["AAT"]["no_event_reason"] == "One event per try: go back to choose another."
 
 
-def test_fields_of_a_world_are_those_of_its_strategy() -> None:
+def test_worlds_agree_with_their_strategies() -> None:
+    """`fenced` and `lock_duration` of each world in WORLDS are right for its strategy."""
     describe_strategies()  # sets Django up
     from shop.strategies import STRATEGIES
 
@@ -240,11 +251,14 @@ def test_fields_of_a_world_are_those_of_its_strategy() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
-def test_marked_lines_are_in_the_code(level: Level) -> None:
-    code = level_page.find_deciding_code(level)
-    if code is None:
-        code = describe_strategies()[WORLDS[level.world].strategy]
-    assert any(mark in code["code"] for mark in code["marks"])
-    # The marks of a strategy may also be in code that the page leaves out.
+def test_marks_are_in_the_code(level: Level) -> None:
+    """The page highlights lines of the code that decides. It finds them by their texts, the marks.
+
+    Some marks of a strategy are in code that the page does not show.
+    """
+    shown = level_page.find_deciding_code(level)
+    if shown is None:
+        shown = describe_strategies()[WORLDS[level.world].strategy]
+    assert any(mark in shown["code"] for mark in shown["marks"])
     if level.code:
-        assert all(mark in code["code"] for mark in code["marks"])
+        assert all(mark in shown["code"] for mark in shown["marks"])

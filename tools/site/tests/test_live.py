@@ -1,4 +1,4 @@
-"""Every recorded move of the strategies that test_recorded.py leaves out, made again."""
+"""The shop reproduces the recorded moves under the strategies that test_recorded.py leaves out."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,11 +7,11 @@ from tools.site.tests import test_recorded
 
 
 def test_recorded_moves_of_other_strategies_are_reproduced() -> None:
-    """Run the strategies that test_recorded.py leaves out, each half of them in a process.
+    """Each turn of a new recording is equal to the saved one.
 
-    Both processes run at the same time, on databases of their own.
+    Two processes play half of the strategies each, at the same time and on separate servers.
     """
-    # A purchase under `reserve` is one script in Redis, so no moves of it are recorded.
+    # A purchase under `reserve` is one script in Redis, so its moves are not recorded.
     left_out = {*test_recorded.QUICK_STRATEGIES, "reserve"}
     strategies = tuple(name for name in recording.describe_strategies() if name not in left_out)
     with ThreadPoolExecutor(2) as pool:

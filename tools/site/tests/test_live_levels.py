@@ -1,4 +1,8 @@
-"""`make levels`: each turn that is chosen on the page is played on real servers."""
+"""`make levels`: the page of the levels, whose turns are played on real servers.
+
+A turn is a letter: a move of the buyer A or B, or an outside event, such as a restart of the locks'
+server (R). The element `#order` of the page shows the turns so far.
+"""
 
 import os
 import signal
@@ -15,12 +19,16 @@ from tools.site.levels import read_levels
 from tools.site.tests.test_levels_page import find_shortest_schedule, press_key
 from tools.site.tests.test_recorded import SHARED_SERVERS
 
+#: Time for the program to play a schedule, and before the first one to start its servers.
 PLAY_TIMEOUT_MS = 60_000
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Run the program of `make levels` on new servers, and yield the address of its page."""
+    """Run the program of `make levels`, which starts its own servers; yield the page's address.
+
+    At the end, stop the program as Ctrl-C does, and check that it ends without an error.
+    """
     environment = {name: value for name, value in os.environ.items() if name not in SHARED_SERVERS}
     command = [sys.executable, "-m", "tools.site.live_levels", "--port", "0"]
     with subprocess.Popen(
@@ -34,7 +42,7 @@ def address() -> Iterator[str]:
     ) as process:
         assert process.stdout is not None
         yield process.stdout.readline().split()[-1]  # the first line is `levels  ADDRESS`
-        os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C does in a terminal
+        os.killpg(process.pid, signal.SIGINT)  # the signal that Ctrl-C sends in a terminal
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
@@ -68,15 +76,17 @@ def test_events_stay_possible_after_going_back(address: str, page: Page) -> None
     ("query", "message"),
     [
         ({"world": "none", "schedule": "AZ"}, "Z of AZ is impossible"),
-        ({"world": "novelty", "schedule": "A"}, "there is no world 'novelty'"),
+        ({"world": "atlantis", "schedule": "A"}, "there is no world 'atlantis'"),
     ],
 )
 def test_impossible_schedule_is_refused(address: str, query: dict[str, str], message: str) -> None:
-    answer = requests.get(address.replace("levels.html", "turns"), params=query, timeout=120)
-    assert answer.status_code == 400
-    assert answer.json() == {"error": message}
+    """No turn has the letter Z. A world is a strategy with its stock and its outside events."""
+    response = requests.get(address.replace("levels.html", "turns"), params=query, timeout=120)
+    assert response.status_code == 400
+    assert response.json() == {"error": message}
 
 
 def test_other_host_is_refused(address: str) -> None:
-    answer = requests.get(address, headers={"Host": "shop.example"}, timeout=10)
-    assert answer.status_code == 400
+    """This prevents DNS rebinding, in which the name of another site resolves to 127.0.0.1."""
+    response = requests.get(address, headers={"Host": "shop.example"}, timeout=10)
+    assert response.status_code == 400

@@ -1,4 +1,4 @@
-"""The site as a whole: its links, its size, the files that it loads, and the frame of its pages.
+"""The site as a whole: its links, its size, the files that it loads, and the layout of its pages.
 
 Also tested are the pages of source files, the order of the lessons and the API reference.
 """
@@ -19,25 +19,32 @@ from servers.embedded import ROOT
 from tools.site import api_reference, documents, sources
 from tools.site.__main__ import MAX_BYTES, measure_size
 
+#: The lines of README.md that a browser shows without scrolling.
+LINES_OF_FIRST_SCREEN = 25
+#: The least number of documents. A smaller number would mean that a pattern finds none.
+MIN_DOCUMENTS = 31
+
 
 def list_pages(site: Path) -> list[Path]:
+    """Return the HTML files of the site."""
     return sorted(site.rglob("*.html"))
 
 
 def find_targets(path: Path) -> list[str]:
-    """Return the targets of links, scripts, styles and pictures of a page, in their order."""
+    """Return the targets of the links, scripts, styles and pictures of a page, in page order."""
     return re.findall(r'\b(?:href|src)="?([^\s">]+)', remove_code(path))
 
 
 def remove_code(path: Path) -> str:
-    """Return a page without its scripts and its code, whose text may look like a link."""
+    """Return the HTML of a page without scripts and blocks of code, which may contain `href=`."""
     return re.sub(r"<(script|pre)\b(?![^>]*src).*?</\1>", "", path.read_text(), flags=re.DOTALL)
 
 
 def find_broken_links(path: Path, site: Path) -> list[str]:
     """Return the targets of a page that should be in the site and are not.
 
-    An anchor needs an element with this id, unless it has a `/`: then a script reads it.
+    The page of a target must have an element whose id is the anchor. An anchor with a `/` is not
+    checked, because it is read by a script.
     """
     broken_links = []
     for target in find_targets(path):
@@ -58,17 +65,19 @@ def test_every_link_of_the_site_has_a_target(site: Path) -> None:
     assert {name: targets for name, targets in broken_links.items() if targets} == {}
 
 
-def test_page_loads_only_local_files(site: Path, page: Page) -> None:
-    requests: list[str] = []
-    page.on("request", lambda request: requests.append(request.url))
+def test_pages_load_only_local_files(site: Path, page: Page) -> None:
+    """No page of the site requests a file from another server."""
+    requested_urls: list[str] = []
+    page.on("request", lambda request: requested_urls.append(request.url))
     for path in list_pages(site):
         page.goto(path.as_uri())
-    assert len(requests) > len(list_pages(site))
-    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert len(requested_urls) > len(list_pages(site))
+    local_schemes = ("file:", "data:", "blob:")
+    assert [url for url in requested_urls if not url.startswith(local_schemes)] == []
 
 
 def test_site_is_small_and_two_builds_are_the_same(site: Path, tmp_path: Path) -> None:
-    """The second build has another hash seed, so it iterates over its sets in another order."""
+    """The second build has another hash seed, so sets are iterated over in another order."""
     assert measure_size(site) < MAX_BYTES
     second_site = tmp_path / "again"
     code = (
@@ -89,7 +98,7 @@ def test_site_is_small_and_two_builds_are_the_same(site: Path, tmp_path: Path) -
 
 
 def test_every_document_is_two_clicks_from_the_first_page(site: Path) -> None:
-    """Two clicks at most: a page that the first page links to has a link to the document."""
+    """The first page links to the document, or to a page that links to the document."""
 
     def find_linked_pages(path: Path) -> set[Path]:
         names = (target.partition("#")[0] for target in find_targets(path))
@@ -98,7 +107,7 @@ def test_every_document_is_two_clicks_from_the_first_page(site: Path) -> None:
     after_one_click = find_linked_pages(site / "index.html")
     after_two_clicks = {page for path in after_one_click for page in find_linked_pages(path)}
     document_paths = [path for paths in documents.list_documents().values() for path in paths]
-    assert len(document_paths) > 30
+    assert len(document_paths) >= MIN_DOCUMENTS
     expected_pages = {
         (site / documents.find_staged_path(path)).with_suffix(".html") for path in document_paths
     }
@@ -106,7 +115,7 @@ def test_every_document_is_two_clicks_from_the_first_page(site: Path) -> None:
 
 
 def test_code_to_copy_is_shown_whole(site: Path) -> None:
-    """The pages of files in COPIED_FOLDERS, such as locks/ and examples/, have the whole text."""
+    """The page of a file that readers may copy, such as a file in locks/, has the whole text."""
     source_pages = {
         str(page.relative_to(site / "source")).removesuffix(".html"): page.read_text()
         for page in (site / "source").rglob("*.html")
@@ -125,6 +134,7 @@ def read_shown_text(source_page: str) -> str:
 
 
 def test_cut_file_shows_where_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is not in COPIED_FOLDERS is cut after MAX_LINES, here 3, and a note says so."""
     monkeypatch.setattr(sources, "MAX_LINES", 3)
     sources.stage(ROOT / "shop" / "settings.py", tmp_path)
     page = (tmp_path / "source" / "shop" / "settings.py.html").read_text()
@@ -135,35 +145,38 @@ def test_cut_file_shows_where_it_ends(tmp_path: Path, monkeypatch: pytest.Monkey
     )
 
 
-def test_folder_pages_link_to_their_files(site: Path) -> None:
-    folders = sorted((site / "source").rglob("index.html"))
-    assert folders
-    for page in folders:
+def test_page_of_a_folder_links_to_the_pages_of_its_files(site: Path) -> None:
+    folder_pages = sorted((site / "source").rglob("index.html"))
+    assert folder_pages
+    for page in folder_pages:
         folder = ROOT / page.parent.relative_to(site / "source")
-        names = {f"{path.name}.html" for path in sources.list_files(folder)}
-        assert names
-        assert names <= set(find_targets(page)), folder
+        names_of_file_pages = {f"{path.name}.html" for path in sources.list_files(folder)}
+        assert names_of_file_pages
+        assert names_of_file_pages <= set(find_targets(page)), folder
 
 
-def test_every_page_has_the_same_frame(site: Path) -> None:
+def test_every_page_has_the_same_layout(site: Path) -> None:
     """Every page links to the stylesheet, and to the pages of the navigation.
 
-    The page faults.html is not checked, because it contains a copy of the stylesheet.
+    These are the first ten targets of a page, together with the icon (`data:,`) and the content
+    (`#main`); the navigation links to the first page twice. The page faults.html is not checked,
+    because it contains a copy of the stylesheet.
     """
-    # The first ten targets of a page are those of its frame, with the icon (`data:,`) and
-    # the content (`#main`).
-    links = {
-        page: [Path(target).name for target in find_targets(page)[:10]]
+    layouts = {
+        frozenset(Path(target).name for target in find_targets(page)[:10]) - {"data:,", "#main"}
         for page in list_pages(site)
         if page.name != "faults.html"
     }
-    frames = {frozenset(names) - {"data:,", "#main"} for names in links.values()}
     navigation = {"index.html", "levels.html", "schedules.html", "faults.html"}
     navigation |= {"contents.html", "overview.html"}
-    assert frames == {frozenset(navigation | {"site.css"})}
+    assert layouts == {frozenset(navigation | {"site.css"})}
 
 
 def test_lessons_come_in_their_order(site: Path) -> None:
+    """In the navigation, the lessons follow the workshop's README, sorted by their numbers.
+
+    Each page has links to the previous and to the next page.
+    """
     names = [path.stem for path in documents.list_documents()["Workshop"]]
     lessons = [name for name in names if re.match(r"\d\d-", name)]
     assert names[: len(lessons) + 1] == ["README", *lessons]
@@ -173,8 +186,10 @@ def test_lessons_come_in_their_order(site: Path) -> None:
 
 
 def test_readme_links_to_the_site_in_its_first_screen(site: Path) -> None:
-    first_screen = "".join((ROOT / "README.md").read_text().splitlines(keepends=True)[:25])
-    assert f"]({documents.PUBLISHED})" in first_screen
+    """README.md links to the published site, and says how to build it and to serve it."""
+    lines = (ROOT / "README.md").read_text().splitlines(keepends=True)
+    first_screen = "".join(lines[:LINES_OF_FIRST_SCREEN])
+    assert f"]({documents.PUBLISHED_SITE})" in first_screen
     assert "make site" in first_screen
     assert "python -m http.server -d var/site" in first_screen
     assert 'href="index.html">published site' in (site / "overview.html").read_text()
@@ -182,10 +197,10 @@ def test_readme_links_to_the_site_in_its_first_screen(site: Path) -> None:
 
 @pytest.mark.parametrize("package_name", api_reference.TITLES)
 def test_api_reference_describes_every_public_name(site: Path, package_name: str) -> None:
+    """The page of a package describes all names in its `__all__`, with arguments and exceptions."""
     text = (site / "api" / f"{package_name}.html").read_text()
-    addresses = re.findall(r'<h2 id="([\w.]+)"', text)
-    described_names = {address.rpartition(".")[2] for address in addresses}
+    qualified_names = re.findall(r'<h2 id="([\w.]+)"', text)
+    described_names = {qualified_name.rpartition(".")[2] for qualified_name in qualified_names}
     assert described_names >= set(import_module(package_name).__all__)
-    # These words are in the descriptions of arguments and of exceptions.
-    assert "Seconds" in text
-    assert "Raises:" in text
+    assert "Seconds" in text, "the page does not describe the arguments"
+    assert "Raises:" in text, "the page does not describe the exceptions"

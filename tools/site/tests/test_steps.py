@@ -1,6 +1,9 @@
-"""The step-through by key and by touch, its links to other pages, and the accessibility of all.
+"""The step-through by key and by touch, links to it, and the accessibility of all pages.
 
-The step-through is the site's first page: there a reader makes the moves of two buyers one by one.
+The step-through is the site's first page, on which a visitor makes the moves of two buyers A and B
+one by one. Its address may end with a strategy and the turns made so far, such as `#none/ABA`. The
+element `#order` shows these turns, `#stock` and `#orders` the stock and the number of orders, and
+`#verdict` the outcome.
 """
 
 from pathlib import Path
@@ -15,11 +18,11 @@ from tools.site.pages import TURN_ORDERS
 from tools.site.recorder.recording import read_recorded_moves
 
 Scheme = Literal["light", "dark"]
-#: Widths in pixels, each with one of the two schemes. The colours of a scheme do not depend on the
-#: width, so that three pairs suffice; axe takes a second of processor time for each page.
+#: The widths of the window in pixels, each with a colour scheme. Not every pair is tested, because
+#: the colours of a scheme do not depend on the width, and axe takes a second for each page.
 SCREENS: tuple[tuple[int, Scheme], ...] = ((390, "dark"), (1280, "light"), (1920, "dark"))
-#: Every kind of page. `#redis/ABAABB` is a strategy with the moves that are already made, and
-#: `#watchdog/AAPBBBGA` a level of the game with its turns.
+#: Every kind of page. `#redis/ABAABB` is a strategy and the turns made so far, and
+#: `#watchdog/AAPBBBGA` a level and the turns made so far.
 PAGES = (
     "index.html",
     "index.html#redis/ABAABB",
@@ -39,13 +42,15 @@ PAGES = (
 
 
 def expect_verdict(page: Page, text: str) -> None:
+    """Wait until the page's line about the outcome contains a text; fail if it does not."""
     expect(page.locator("#verdict")).to_contain_text(text)
 
 
 def test_two_key_presses_sell_the_last_unit_twice(site: Path, page: Page) -> None:
-    """The keys are b, which is a move of B, and f, after which both buyers finish.
+    """The key b makes a move of B, and the key f finishes the purchases of both buyers.
 
-    The page begins without a lock, and after the first move of A.
+    The step-through begins with the strategy `none`, which has no lock, after the first move of A.
+    Backspace takes a move back.
     """
     page.goto((site / "index.html").as_uri())
     expect(page.locator("#lock")).to_have_value("none")
@@ -61,27 +66,28 @@ def test_two_key_presses_sell_the_last_unit_twice(site: Path, page: Page) -> Non
     expect(page.locator("#orders")).to_have_text("1")
 
 
-def test_every_move_can_be_made_with_tab_and_enter(site: Path, page: Page) -> None:
+def test_every_move_can_be_made_by_focus_and_enter(site: Path, page: Page) -> None:
+    """A focused button makes a move when Enter is pressed, and keeps the focus afterwards."""
     page.goto(f"{site.as_uri()}/index.html#none/")
     for buyer in "ABAABB":
         page.locator(f"button.move[data-buyer={buyer}]").focus()
         page.keyboard.press("Enter")
     expect_verdict(page, "Two orders, one unit")
-    assert page.evaluate("document.activeElement.dataset.buyer") == "B", "the focus stays"
+    assert page.evaluate("document.activeElement.dataset.buyer") == "B"
 
 
 @pytest.mark.parametrize("fragment", ["%", "none/%F0%9F"])
 def test_malformed_address_shows_the_initial_state(site: Path, page: Page, fragment: str) -> None:
-    """The end of a copied address may be missing, so that an escaped character is incomplete."""
+    """Somebody may copy an address without its end, so that an escaped character is incomplete."""
     page.goto(f"{site.as_uri()}/index.html#{fragment}")
     expect(page.locator("#lock")).to_have_value("none")
     expect(page.locator("#stock")).to_have_text("1")
 
 
 def test_focus_stays_on_a_button_that_becomes_disabled(site: Path, page: Page) -> None:
-    """Each of three buttons is pressed by Enter twice. The second time it is disabled.
+    """A button that was just pressed may become disabled. It keeps the focus, and does nothing.
 
-    Then it keeps the focus and does not change the schedule.
+    `finish` finishes both purchases, `again` takes back all moves, and `back` the last move.
     """
     page.goto(f"{site.as_uri()}/index.html#none/A")
     for name in ("finish", "again", "back"):
@@ -97,29 +103,30 @@ def test_focus_stays_on_a_button_that_becomes_disabled(site: Path, page: Page) -
         expect(page.locator("#order")).to_have_text(order)
 
 
-def test_taps_sell_the_last_unit_twice(site: Path, browser: Browser) -> None:
+def test_taps_sell_the_last_unit_twice(site: Path, phone: Page) -> None:
     """The page begins after A's first move. With a row lock, B waits and the unit is sold once."""
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
-    page = context.new_page()
-    page.goto((site / "index.html").as_uri())
+    phone.goto((site / "index.html").as_uri())
     for buyer in "BAABB":
-        page.locator(f"button.move[data-buyer={buyer}]").tap()
-    expect_verdict(page, "Two orders, one unit")
-    page.locator("#again").tap()
-    page.locator("#lock").select_option("row-lock")
-    page.locator("button.move[data-buyer=B]").tap()
-    expect(page.locator("button.move[data-buyer=B]")).to_have_text("B waits")
-    page.locator("#finish").tap()
-    expect_verdict(page, "One order, one unit")
-    context.close()
+        phone.locator(f"button.move[data-buyer={buyer}]").tap()
+    expect_verdict(phone, "Two orders, one unit")
+    phone.locator("#again").tap()
+    phone.locator("#lock").select_option("row-lock")
+    phone.locator("button.move[data-buyer=B]").tap()
+    expect(phone.locator("button.move[data-buyer=B]")).to_have_text("B waits")
+    phone.locator("#finish").tap()
+    expect_verdict(phone, "One order, one unit")
 
 
-def test_table_has_one_row_for_each_pattern(site: Path, page: Page) -> None:
-    """A pattern is what the 20 schedules of a strategy lead to. The recording has six patterns."""
+def test_strategies_with_the_same_outcomes_share_a_row(site: Path, page: Page) -> None:
+    """The table of schedules has a column for each of the 20 orders of the moves.
+
+    In the recording there are six different rows of outcomes. A cell links to the step-through of
+    its schedule.
+    """
     page.goto((site / "schedules.html").as_uri())
-    patterns = page.locator("table.orders tr.pattern")
-    assert patterns.count() == 6
-    assert patterns.locator("a").count() == 6 * len(TURN_ORDERS)
+    rows = page.locator("table.orders tr.pattern")
+    assert rows.count() == 6
+    assert rows.locator("a").count() == 6 * len(TURN_ORDERS)
     assert sorted(page.locator("table.orders .names a").all_inner_texts()) == sorted(
         read_recorded_moves()
     )
@@ -129,7 +136,10 @@ def test_table_has_one_row_for_each_pattern(site: Path, page: Page) -> None:
 
 
 def test_cell_of_a_fault_opens_its_timeline_and_the_deciding_code(site: Path, page: Page) -> None:
-    """A cell is a strategy under a fault, here `token` under `pause`."""
+    """The page of faults has a cell for each strategy under each fault: here `token` under `pause`.
+
+    A click on the cell opens its timeline, its evidence, and the code that decides.
+    """
     page.goto((site / "faults.html").as_uri())
     page.get_by_title("token under pause: oversold", exact=False).click()
     expect(page.locator("#detail-title")).to_contain_text("token under pause")
@@ -140,10 +150,10 @@ def test_cell_of_a_fault_opens_its_timeline_and_the_deciding_code(site: Path, pa
 
 
 def test_no_page_logs_an_error(site: Path, page: Page) -> None:
-    """Errors are those in the browser's console.
+    """The console of the browser has no errors after a page is loaded.
 
-    The accessibility checks are in another test, because they request files that a page refuses to
-    load, which is logged as an error.
+    The accessibility checks are in another test. They request files that a page refuses to load,
+    and each refusal is logged as an error.
     """
     page_log = PageLog()
     page_log.watch(page)
@@ -158,21 +168,22 @@ def test_no_page_logs_an_error(site: Path, page: Page) -> None:
 def test_page_is_accessible_and_fits_the_screen(
     site: Path, browser: Browser, width: int, scheme: Scheme
 ) -> None:
+    """axe finds no violations on any kind of page, and no page is wider than the window."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
     for name in PAGES:
         page.goto("about:blank")
         page.goto(f"{site.as_uri()}/{name}")
         expect(page.locator("h1").first).to_be_visible()
         axe_violations = Axe().run(page).response["violations"]
-        complaints += [
+        problems += [
             f"{name}: {violation['id']}: {node['html'][:120]}"
             for violation in axe_violations
             for node in violation["nodes"][:3]
         ]
         if page.evaluate("document.documentElement.scrollWidth") > width:
-            complaints.append(f"{name} is wider than {width}")
-    assert complaints == []
+            problems.append(f"{name} is wider than {width}")
+    assert problems == []
     context.close()

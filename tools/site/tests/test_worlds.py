@@ -1,4 +1,4 @@
-"""The recorded worlds are complete, and agree with the matrix of the faults.
+"""The recorded worlds are complete, and agree with the verdicts of `make faults`.
 
 A world is a strategy with its stock and its outside events (tools/site/worlds.py).
 """
@@ -27,43 +27,52 @@ from tools.site.worlds import (
 #: A strategy and a fault.
 Cell = tuple[str, str]
 
-#: The cells of the matrix with another verdict than the schedules -> the reason. There are none.
+#: Cells whose verdict in `make faults` differs from that of the schedules -> the reason. There are
+#: none.
 DEVIATIONS: dict[Cell, str] = {}
-#: The recorded strategies and events without a cell in the matrix -> the reason.
-NOT_IN_MATRIX: dict[Cell, str] = {
-    ("none", "crash"): "the matrix of the faults leaves out what any rush breaks",
+#: Cells that have recorded schedules and that `make faults` does not run -> the reason.
+CELLS_WITHOUT_RUN: dict[Cell, str] = {
+    ("none", "crash"): "`make faults` leaves out strategies that any rush breaks",
 }
+#: The least number of cells that must be compared.
+MIN_COMPARED_CELLS = 26
+#: The least number of schedules in the sample that test_worlds_live.py plays again.
+MIN_SAMPLE_SIZE = 200
 
 
 def test_every_world_is_recorded_with_its_events() -> None:
-    """A recording has moves with each event of its world, and a group of schedules for each."""
+    """A recording has moves with each outside event of its world, and the number of schedules."""
     recordings = read_worlds()
     assert list(recordings) == list(WORLDS)
     for name, recording in recordings.items():
-        events = {find_outside_event(turns) for turns in recording["moves"]}
+        events = {find_outside_event(turns_made) for turns_made in recording["moves"]}
         assert events == set(WORLDS[name].events), name
         event_names = [FAULTS_BY_EVENT.get(event, "no event") for event in WORLDS[name].events]
         assert list(recording["schedules"]) == event_names
 
 
-def test_sample_has_at_least_200_schedules() -> None:
-    """test_worlds_live.py plays the schedules of the sample again."""
-    assert sum(len(recorded_worlds.choose_sample(moves)) for moves in read_moves().values()) >= 200
+def test_sample_is_large_enough() -> None:
+    sample_sizes = [len(recorded_worlds.choose_sample(moves)) for moves in read_moves().values()]
+    assert sum(sample_sizes) >= MIN_SAMPLE_SIZE
 
 
-def test_every_schedule_comes_to_an_end() -> None:
+def test_every_schedule_is_recorded_to_its_end() -> None:
     """At the end, each buyer has ended its purchase or was killed, or a buyer waits forever."""
     for name, moves in read_moves().items():
         for schedule in worlds.list_whole_schedules(moves):
-            turns = [moves[schedule[:length]] for length in range(1, len(schedule) + 1)]
-            ended = {event[0] for turn in turns for event in turn["did"] if event[1] == "ends"}
+            finished_buyers = {
+                buyer
+                for beginning in worlds.list_beginnings(schedule)
+                for buyer, kind, *_ in moves[beginning]["did"]
+                if kind == "ends"
+            }
             if worlds.KILL in schedule:
-                ended.add("A")
-            assert ended == {"A", "B"} or is_stuck(moves, schedule), (name, schedule)
+                finished_buyers.add("A")
+            assert finished_buyers == {"A", "B"} or is_stuck(moves, schedule), (name, schedule)
 
 
 def find_worst_verdict(world: World, moves: worlds.Moves, event: str) -> str:
-    """Return the worst verdict of all schedules in which this event happens."""
+    """Return the worst verdict of all schedules of a world with this outside event."""
     schedules = [
         schedule
         for schedule in worlds.list_whole_schedules(moves)
@@ -77,26 +86,29 @@ def find_worst_verdict(world: World, moves: worlds.Moves, event: str) -> str:
 
 
 def read_verdicts_of_the_site() -> dict[Cell, str]:
+    """Return the verdict of each cell (strategy, fault) in the recording of `make faults`."""
     return {(run["lock"], run["fault"]): run["verdict"] for run in read_recorded_faults()["runs"]}
 
 
 def read_verdicts_of_the_docs() -> dict[Cell, str]:
     """Return the verdict of each cell (strategy, fault) in the first table of docs/faults.md."""
     table = (ROOT / "docs" / "faults.md").read_text().split("\n\n")[1]
-    heads, _, *rows = [line.strip("|").split("|") for line in table.splitlines()]
+    headings, _, *rows = [line.strip("|").split("|") for line in table.splitlines()]
+    _, *faults = headings
     return {
-        (row[0].strip(" `"), head.strip()): verdict.strip(" *").lower()
-        for row in rows
-        for head, verdict in zip(heads[1:], row[1:], strict=True)
+        (strategy.strip(" `"), fault.strip()): verdict.strip(" *").lower()
+        for strategy, *verdicts in rows
+        for fault, verdict in zip(faults, verdicts, strict=True)
         if verdict.strip()
     }
 
 
 @pytest.mark.parametrize("read_verdicts", [read_verdicts_of_the_site, read_verdicts_of_the_docs])
-def test_schedules_agree_with_the_matrix(read_verdicts: Callable[[], dict[Cell, str]]) -> None:
-    """Of the schedules with an outside event, the worst has the verdict of the matching fault.
+def test_schedules_agree_with_the_faults(read_verdicts: Callable[[], dict[Cell, str]]) -> None:
+    """The worst schedule with an outside event has the verdict of the corresponding fault.
 
-    A fault is, for example, `pause`. The matrix is the table of the strategies and the faults.
+    For example, the outside event PAUSE pauses buyer A between two moves, and the fault `pause`
+    pauses a buyer in a load test.
     """
     verdicts = read_verdicts()
     deviations = {}
@@ -115,21 +127,22 @@ def test_schedules_agree_with_the_matrix(read_verdicts: Callable[[], dict[Cell, 
             if verdict != verdicts[cell]:
                 deviations[cell] = f"{verdict}, not {verdicts[cell]}"
     assert deviations.keys() == DEVIATIONS.keys(), deviations
-    assert missing == NOT_IN_MATRIX.keys()
-    assert len(compared) > 25
+    assert missing == CELLS_WITHOUT_RUN.keys()
+    assert len(compared) >= MIN_COMPARED_CELLS
 
 
 def test_world_whose_moves_differ_is_named() -> None:
-    recorded = read_moves()
-    same = {"none": {"moves": recorded["none"]}}
-    assert recorded_worlds.find_differing_worlds(same) == []
-    # In the changed recording A does nothing in its first move.
-    changed = {**recorded["none"], "A": {"did": [], "state": [1, 0, "", ""]}}
-    assert recorded_worlds.find_differing_worlds({"none": {"moves": changed}}) == ["none"]
+    """A recording in which A does nothing in its first move differs from the saved one."""
+    saved_moves = read_moves()["none"]
+    equal_recordings = {"none": {"moves": saved_moves}}
+    assert recorded_worlds.find_differing_worlds(equal_recordings) == []
+    changed_moves = {**saved_moves, "A": {"did": [], "state": [1, 0, "", ""]}}
+    changed_recordings = {"none": {"moves": changed_moves}}
+    assert recorded_worlds.find_differing_worlds(changed_recordings) == ["none"]
 
 
 def test_schedule_is_played_again_with_a_longer_ttl_on_a_slow_machine() -> None:
-    """Here every ttl but the longest is too short."""
+    """Each ttl but the longest is too short for `play_once`."""
     ttls = []
 
     def play_once(ttl: float) -> float:
@@ -143,6 +156,8 @@ def test_schedule_is_played_again_with_a_longer_ttl_on_a_slow_machine() -> None:
 
 
 def test_machine_that_is_too_slow_for_every_ttl_is_an_error() -> None:
+    """Even the longest ttl is too short for `play_once`."""
+
     def play_once(ttl: float) -> None:
         raise TtlTooShort
 

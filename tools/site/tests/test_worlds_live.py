@@ -1,4 +1,4 @@
-"""A sample of every strategy and event, played again on real servers."""
+"""The shop reproduces a sample of the recorded schedules with outside events, on real servers."""
 
 import os
 import subprocess
@@ -9,7 +9,10 @@ from tools.site.tests.test_recorded import SHARED_SERVERS
 
 
 def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python module. It starts its servers, because it does not know those of the tests."""
+    """Run `python -m` with these arguments, without the addresses of the servers of the tests.
+
+    So the module starts its own servers.
+    """
     environment = {name: value for name, value in os.environ.items() if name not in SHARED_SERVERS}
     return subprocess.run(
         [sys.executable, "-m", *arguments],
@@ -22,19 +25,20 @@ def run_module(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_sample_is_played_again_as_recorded() -> None:
-    """One command plays some schedules of each world, which is a strategy with its outside events.
+    """The moves of some schedules of each world are those of the recording.
 
-    It plays several worlds at a time, because their buyers wait most of the time.
+    A world is a strategy with its stock and its outside events. The command plays several worlds at
+    a time, because their buyers wait most of the time.
     """
     process = run_module("tools.site.recorder.recorded_worlds", "sample")
     assert process.stdout == "differing from the recording: none\n", process.stderr[-2000:]
 
 
 def test_slow_machine_does_not_change_a_replay() -> None:
-    """On a machine that seems slow, replays agree with the recording if they may use it.
+    """Replays with slow buyers agree with the recording, because they use it.
 
-    The program prints whether the moves of each of four replays are those of the recording. The
-    second is compared with a changed recording, and the third must do without a recording.
+    slow_machine prints for each of four replays whether its moves are those of the recording. The
+    second replay uses a changed recording, and the third uses none, so these two must differ.
     """
     process = run_module("tools.site.tests.slow_machine")
     assert process.stdout.split() == ["True", "False", "False", "True"], process.stderr[-2000:]
