@@ -1,7 +1,8 @@
-"""make sbom: completes the bill of materials, and writes its licences into docs/licences.md.
+"""Completes the bill of materials for `make sbom`, and writes its licences to docs/licences.md.
 
-`make sbom` first runs cyclonedx-py, which writes the installed packages to var/sbom.cdx.json. This
-program adds ECharts, which is no installed package: the repository contains its code.
+`make sbom` first runs cyclonedx-py, which writes a bill of the installed packages to
+var/sbom.cdx.json. Then this program adds ECharts to the bill. ECharts is not an installed package,
+because its code is in the repository.
 """
 
 import json
@@ -16,7 +17,7 @@ PAGE = ROOT / "docs/licences.md"
 BEGIN = "<!-- packages: begin (make sbom writes this) -->\n"
 END = "<!-- packages: end -->"
 
-#: The library in demo/static/assets/vendor.
+#: The entry of ECharts in the bill. Its code is in demo/static/assets/vendor.
 ECHARTS = {
     "type": "library",
     "bom-ref": "pkg:npm/echarts@6.1.0",
@@ -26,7 +27,8 @@ ECHARTS = {
     "licenses": [{"license": {"id": "Apache-2.0"}}],
 }
 
-#: Last part of a licence's classifier -> the name to show instead.
+#: Last part of a licence's classifier, as on the Python Package Index -> the name that the table
+#: shows instead.
 LICENCE_NAMES = {
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD (which one: see its file)",
@@ -35,14 +37,16 @@ LICENCE_NAMES = {
 
 
 def find_licence(component: dict[str, Any]) -> str:
-    """Return the first licence of a package, under the name that the table shows.
+    """Return the name that the table shows for the first licence of a package.
 
-    The bill has an SPDX expression, an id, or a classifier of the licence.
+    The bill has an SPDX expression, the id, or the classifier of the licence.
+
+    component  the entry of the package in the bill
     """
-    entry = component["licenses"][0]
-    details = entry.get("license", {})
-    text = entry.get("expression") or details.get("id") or details["name"]
-    name = str(text).removeprefix("License :: OSI Approved :: ")
+    first_licence = component["licenses"][0]
+    details = first_licence.get("license", {})
+    licence = first_licence.get("expression") or details.get("id") or details["name"]
+    name = str(licence).removeprefix("License :: OSI Approved :: ")
     return LICENCE_NAMES.get(name, name)
 
 

@@ -1,7 +1,7 @@
 """Measures the time, memory, threads and processor time of rushes of more and more buyers.
 
-Each rush has a new sale, on nodes that have just started. `make readme` puts the table of
-growth.md into docs/scale.md.
+In a rush all buyers arrive at once. Each rush has a new sale, on nodes (web servers of the shop)
+that have just started. `make readme` copies the table of growth.md into docs/scale.md.
 """
 
 import argparse
@@ -32,46 +32,48 @@ from loadtest.stack.stack import NODE_NAMES, SERVERS, Stack
 
 #: Two strategies whose buyers wait in different places: in a queue in Redis, and in the database.
 DEFAULT_LOCKS = ("redis", "row-lock")
-#: The numbers of buyers.
+#: The default numbers of buyers, one for each rush.
 DEFAULT_SIZES = (200, 1000, 2000, 5000)
-#: The buyers of a small rush that comes before the memory of idle nodes is measured. It loads the
-#: modules and opens the connections, so that their memory does not count for the buyers.
+#: The number of buyers in a small rush before the memory of idle nodes is measured. The rush loads
+#: the modules and opens the connections, so that their memory is not attributed to the buyers.
 WARM_UP_BUYERS = 20
-#: The deadline of a large rush is the number of buyers divided by this, in seconds. A slow machine
-#: serves more than 20 buyers per second, so the rush has a verdict there, too.
+#: The deadline of a large rush in seconds is the number of buyers divided by this. Even a slow
+#: machine serves more than 20 buyers per second, so it finishes the rush before the deadline.
 BUYERS_PER_DEADLINE_SECOND = 20
-#: psutil's names of the times in which processors compute. `guest` is left out: `user` contains it.
+#: psutil's names for the times in which a processor computes. `guest` is missing, because `user`
+#: contains it.
 COMPUTING_TIMES = ("user", "nice", "system", "irq", "softirq")
-#: Not shorter, because sampling a process with thousands of threads takes some 10 ms.
+#: The interval is not shorter, because the sample of a process with thousands of threads takes some
+#: 10 ms.
 SAMPLE_INTERVAL_SECONDS = 0.2
-#: The name that find_pids() gives to the part that is all nodes.
+#: The name of the part of the system that is all nodes; find_pids() uses it.
 NODES = "nodes"
 #: The name of the part that is the whole machine.
 MACHINE = "machine"
 MB = 1024 * 1024
 
 LEGEND = """
-KB/buyer: peak memory of all nodes in the rush, less their memory before any buyer, per buyer
-request p99: of each single request; buyer p99: until the buyer's last answer
+KB/buyer: peak memory of all nodes in the rush, minus their memory when idle, per buyer
+request p99: time of a single request; buyer p99: time until a buyer's last response
 CPU ms/buyer: processor time of the nodes, PostgreSQL, Valkey, Locust, divided by the buyers
 busiest %, machine %: percent of one processor, used by the nodes' busiest process and by all
 programs on the machine"""
 #: The parts in the column `CPU ms/buyer`, in this order.
-SHOWN_PARTS = (NODES, "PostgreSQL", "Valkey", "Locust")
+CPU_COLUMN_PARTS = (NODES, "PostgreSQL", "Valkey", "Locust")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The resources of all parts at one moment.
+    """The resources of all parts of the system at one moment.
 
     A part is the nodes, a server such as PostgreSQL, Locust, or MACHINE.
 
     taken_at  the moment, in monotonic seconds
-    memory    the bytes of the nodes: their proportional set size, or, on a system without it, their
-              unique set size
+    memory    the memory of the nodes in bytes: their proportional set size or, on a system that
+              does not measure it, their unique set size
     threads   the number of threads of the nodes
-    cpu       part -> pid -> processor seconds since the start of the process; MACHINE has the pid 0
-              and the seconds since the start of the machine
+    cpu       part -> pid -> processor seconds since the start of the process. For MACHINE the pid
+              is 0, and the seconds are those since the start of the machine
     """
 
     taken_at: float
@@ -84,15 +86,16 @@ class Sample:
 def sample_while_running(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sample]]:
     """Sample the processes of each part and their descendants while the block runs.
 
-    Yields the list of samples: one at the beginning, one per interval, and one at the end.
+    Yields the list of samples, which grows: one sample at the beginning, one in each interval, and
+    one at the end.
 
-    parts  the pids of each part
+    parts  part of the system, such as NODES -> the pids of its processes
     """
     samples = [take_sample(parts)]
-    is_over = threading.Event()
+    block_has_ended = threading.Event()
 
     def take_samples() -> None:
-        while not is_over.wait(SAMPLE_INTERVAL_SECONDS):
+        while not block_has_ended.wait(SAMPLE_INTERVAL_SECONDS):
             samples.append(take_sample(parts))
 
     thread = threading.Thread(target=take_samples, daemon=True)
@@ -100,7 +103,7 @@ def sample_while_running(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sa
     try:
         yield samples
     finally:
-        is_over.set()
+        block_has_ended.set()
         thread.join()
         samples.append(take_sample(parts))
 
@@ -108,12 +111,14 @@ def sample_while_running(parts: Mapping[str, Sequence[int]]) -> Iterator[list[Sa
 def compute_cpu_percentages(
     samples: Sequence[Sample], started_at: float, seconds: float
 ) -> dict[str, float]:
-    """Return the percentages of one processor that each part and its busiest process used.
+    """Return how much processor time each part used in an interval, in percent of one processor.
 
-    A part is the nodes, a server, Locust, or the whole machine. The keys are the parts, and
-    `PART (one)` for the busiest process of each part. The processor time between the last sample
-    before the interval and the first sample after it is divided by the interval's length. A process
-    that ended before that first sample is not counted.
+    A part is the nodes, a server, Locust, or the whole machine. The key `PART` has the percentage
+    of all processes of a part, and the key `PART (one)` that of its busiest process.
+
+    The processor time between the last sample before the interval and the first sample after it is
+    divided by the length of the interval. A process that had ended by the sample after the interval
+    is not counted.
 
     started_at  start of the interval, in monotonic seconds
     seconds     length of the interval
@@ -122,10 +127,13 @@ def compute_cpu_percentages(
     later_samples = (sample for sample in samples if sample.taken_at >= started_at + seconds)
     after = next(later_samples, samples[-1])
     percentages = {}
-    for part, totals in after.cpu.items():
-        used = [total - before.cpu[part].get(pid, 0.0) for pid, total in totals.items()]
-        percentages[part] = round(100 * sum(used) / seconds, 1)
-        percentages[f"{part} (one)"] = round(100 * max(used, default=0.0) / seconds, 1)
+    for part, seconds_by_pid in after.cpu.items():
+        used_seconds = [
+            seconds_after - before.cpu[part].get(pid, 0.0)
+            for pid, seconds_after in seconds_by_pid.items()
+        ]
+        percentages[part] = round(100 * sum(used_seconds) / seconds, 1)
+        percentages[f"{part} (one)"] = round(100 * max(used_seconds, default=0.0) / seconds, 1)
     return percentages
 
 
@@ -134,7 +142,7 @@ def take_sample(parts: Mapping[str, Sequence[int]]) -> Sample:
 
     Processes that have ended, or that this user may not read, are left out.
 
-    parts  the pids of each part, such as the nodes
+    parts  part of the system, such as NODES -> the pids of its processes
     """
     memory = threads = 0
     cpu: dict[str, dict[int, float]] = {part: {} for part in parts}
@@ -142,8 +150,8 @@ def take_sample(parts: Mapping[str, Sequence[int]]) -> Sample:
         for process in chain.from_iterable(map(list_process_tree, pids)):
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 process_times = process.cpu_times()
-                # cpu_times() also has the times of the children. They are not added here, because
-                # the tree contains the children themselves.
+                # cpu_times() also has the times of the child processes. These are not added here,
+                # because the loop visits the child processes, too.
                 cpu[part][process.pid] = process_times.user + process_times.system
                 if part == NODES:
                     threads += process.num_threads()
@@ -157,8 +165,8 @@ def take_sample(parts: Mapping[str, Sequence[int]]) -> Sample:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the rushes, print a table, and write summary.json and growth.md.
 
-    Returns 0 if every verdict was the expected one, and 1 if not. After an error, returns the exit
-    code that run_printing_errors() chooses.
+    Returns the exit code: 0 if every verdict was the expected one, and 1 if not. If an error ends
+    the command, run_printing_errors() prints the error and chooses the exit code.
     """
     parser = argparse.ArgumentParser(prog="python -m tools.growth", description=__doc__)
     parser.add_argument(
@@ -184,7 +192,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
-    """Make the rushes of these options, write their results, and return the exit code."""
+    """Make the rushes that the command line asks for, write their results; return the exit code.
+
+    There is a rush for each number of nodes, number of buyers and strategy, `--repeat` times.
+    """
     default = RushOptions(
         locks=options.lock, server=options.server, locust_workers=options.locust_workers
     )
@@ -209,9 +220,10 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _measure_idle_nodes(rush_options: RushOptions, out: Output) -> float:
-    """Return the memory in MB of new nodes that have served a small rush under each strategy.
+    """Return the memory of idle nodes in MB: nodes that have served a small rush of each strategy.
 
-    The nodes are started for one buyer, so they have few threads.
+    The nodes are started for one buyer, so they have few threads. A node that is started for many
+    buyers has more threads, whose memory is then attributed to the buyers.
     """
     one_buyer = replace(rush_options, buyers=1)
     with run_stack_and_locust(one_buyer, log=out.log, progress=out.progress) as (stack, locust):
@@ -223,18 +235,21 @@ def _measure_idle_nodes(rush_options: RushOptions, out: Output) -> float:
 def _measure_rush(
     stack: Stack, locust: LocustProcess, rush_options: RushOptions, lock: str, idle_mb: float
 ) -> Run:
-    """Make one rush, and return its run with the resources that it used as `grown`.
+    """Make one rush, and return its run. The field `grown` has the resources that the rush used.
 
-    Memory is the proportional set size of the nodes in MB: a page of memory that n processes share
-    counts as 1/n in each. `base_mb` is the memory of idle nodes, `peak_mb` the maximum in this
-    rush, and `kb_per_buyer` the difference, in KB, divided by the buyers. `threads` is the maximum
-    number of threads of all nodes. `cpu` is the result of compute_cpu_percentages(); the machine's
-    percentages include other programs. Raises StackError.
+    base_mb       memory of idle nodes, in MB
+    peak_mb       maximum memory of the nodes in this rush, in MB
+    kb_per_buyer  the difference of these two, in KB, divided by the number of buyers
+    threads       maximum number of threads of all nodes
+    cpu           the result of compute_cpu_percentages(); that of MACHINE includes other programs
+
+    Memory is the proportional set size: a page of memory that n processes share counts as 1/n in
+    each. Raises StackError if a server or a node fails.
     """
     with sample_while_running({**find_pids(stack), "Locust": [locust.pid]}) as samples:
         run = run_rush(stack, locust, rush_options, lock)
     peak_mb = max(sample.memory for sample in samples) / MB
-    grown = {
+    resources = {
         "server": rush_options.server,
         "nodes": rush_options.nodes,
         "workers": rush_options.workers,
@@ -245,13 +260,14 @@ def _measure_rush(
         "threads": max(sample.threads for sample in samples),
         "cpu": compute_cpu_percentages(samples, run["began_s"], run["duration_s"]),
     }
-    return {**run, "grown": grown}
+    return {**run, "grown": resources}
 
 
 def _format_cpu_ms_per_buyer(run: Run, part: str) -> str:
-    """Return the processor time of a part per buyer, in milliseconds; `-` if it was not measured.
+    """Return the processor time that a part used per buyer, in milliseconds, or `-`.
 
-    Other work on the machine makes a rush longer, but hardly changes this figure.
+    A part is the nodes, a server, or Locust. The `-` means that the part was not measured. When the
+    machine is busy with other work, a rush takes longer, but this figure hardly changes.
     """
     percent = run["grown"]["cpu"].get(part)
     if percent is None:
@@ -263,7 +279,8 @@ def summarize_repetitions(runs: Sequence[Run]) -> list[str]:
     """Return a line for each kind of rush that was made more than once.
 
     Rushes of one kind have the same strategy, the same number of buyers and the same number of
-    nodes. The line has the number of expected verdicts, and the spread of the buyers' arrivals.
+    nodes. The line has the number of expected verdicts, and the spread of arrivals: the time
+    between the arrival of the first and of the last buyer.
     """
     runs_by_kind: dict[tuple[str, int, int], list[Run]] = {}
     for run in runs:
@@ -272,18 +289,18 @@ def summarize_repetitions(runs: Sequence[Run]) -> list[str]:
     lines = []
     for (name, buyers, nodes), repetitions in runs_by_kind.items():
         if len(repetitions) > 1:
-            spread = [run["arrival_spread_ms"] for run in repetitions]
+            spreads_ms = [run["arrival_spread_ms"] for run in repetitions]
             as_expected = sum(run["as_expected"] for run in repetitions)
             lines.append(
                 f"{name}, {buyers} buyers, {nodes} nodes: {as_expected} of {len(repetitions)} as "
-                f"expected; spread {min(spread):.0f} to {max(spread):.0f} ms, "
-                f"median {median(spread):.0f}"
+                f"expected; spread {min(spreads_ms):.0f} to {max(spreads_ms):.0f} ms, "
+                f"median {median(spreads_ms):.0f}"
             )
     return lines
 
 
 def format_columns(run: Run) -> dict[str, str]:
-    """Return the texts of a run's row by the headings of their columns.
+    """Return the row of a run in the table: the heading of each column, and the run's text in it.
 
     report.Sheet adds the columns of the strategy and the verdict.
     """
@@ -299,13 +316,14 @@ def format_columns(run: Run) -> dict[str, str]:
         "nodes MB": f"{grown['peak_mb']:.0f}",
         "KB/buyer": f"{grown['kb_per_buyer']:.0f}",
         "threads": str(grown["threads"]),
-        "CPU ms/buyer": ", ".join(_format_cpu_ms_per_buyer(run, part) for part in SHOWN_PARTS),
-        "busiest %": f"{grown['cpu'].get('nodes (one)', 0):.0f}",
+        "CPU ms/buyer": ", ".join(_format_cpu_ms_per_buyer(run, part) for part in CPU_COLUMN_PARTS),
+        "busiest %": f"{grown['cpu'].get(f'{NODES} (one)', 0):.0f}",
         "machine %": f"{grown['cpu'][MACHINE]:.0f}",
     }
 
 
 def _make_sheet(runs: Sequence[Run]) -> report.Sheet:
+    """Return the table of all runs, which can be printed or written as Markdown."""
     rows = [(run, list(format_columns(run).values())) for run in runs]
     return report.Sheet(list(format_columns(runs[0])), rows)
 
@@ -313,16 +331,16 @@ def _make_sheet(runs: Sequence[Run]) -> report.Sheet:
 def make_markdown(summary: Summary) -> str:
     """Return the table as Markdown, with the repetitions, setup, machine and date below it.
 
-    All runs of a command have the same setup. It is read from the first run.
+    The setup is that of the first run, because all runs of a command have the same setup.
     """
     first_run = summary["runs"][0]
-    grown = first_run["grown"]
+    first_setup = first_run["grown"]
     threads = "no thread for a buyer"
-    if grown["server"] == "gthread":
+    if first_setup["server"] == "gthread":
         threads = "a thread for each buyer"
     setup = (
-        f"{first_run['initial_stock']} units; {grown['server']}, {threads}, {grown['workers']} "
-        f"processes a node, {grown['locust_workers']} of Locust; "
+        f"{first_run['initial_stock']} units; {first_setup['server']}, {threads}, "
+        f"{first_setup['workers']} processes a node, {first_setup['locust_workers']} of Locust; "
         f"{report.describe_machine_and_date(summary)}; `make growth`."
     )
     paragraphs = [f"- {line}" for line in summarize_repetitions(summary["runs"])]

@@ -1,9 +1,11 @@
-"""A pytest plugin: which test modules `make test` runs, in which order, and which tests it repeats.
+"""A pytest plugin that chooses the test modules, sorts them, and repeats tests that may be flaky.
 
-`make test` leaves the modules in SLOW to `make test-slow`, unless the command names files. Their
-tests start commands, nodes, servers and browsers. The longest modules run first, so that no worker
-runs a long one alone at the end. xdist keeps this order because of `--no-loadscope-reorder`; its
-own order begins with the modules that have most tests.
+`make test` does not run the modules in SLOW, and `make test-slow` runs only these, unless the
+command line has paths of files. The slow tests start commands, nodes, servers and browsers.
+
+The longest modules run first. Otherwise one worker of xdist could run a long module at the end,
+while the others have nothing to do. xdist keeps this order because of `--no-loadscope-reorder`;
+without this option it would begin with the modules that have the most tests.
 """
 
 import gc
@@ -100,8 +102,8 @@ LONGEST = (
     "locks/tests/test_watchdog.py",
 )
 
-#: Modules, or folders of modules, whose tests may fail on a busy machine -> the reason. If such a
-#: test fails, it is run once more, and the summary names it; if it fails twice, it has failed.
+#: Module, or folder of modules, whose tests may fail on a busy machine -> the reason. If such a
+#: test fails, it is run once more, and the summary lists it. A test that fails twice has failed.
 FLAKY = {
     "deploy/tests/test_rolling_restart.py": "a shell script with timeouts",
     "examples/tests/test_examples.py": "a lock's wait is bounded in seconds",
@@ -124,57 +126,59 @@ first_failures: dict[str, str] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="run what make test leaves out")
+    """Add the option `--slow`, which `make test-slow` uses."""
+    parser.addoption("--slow", action="store_true", help="run only the slow test modules")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Return a line that says how many modules of SLOW this run leaves out, if it does."""
+    """Return a line that says how many slow modules are left out; none if they are run."""
     if not _should_choose_modules(config) or config.getoption("slow"):
         return []
-    return [f"{len(SLOW)} modules that take longest are left to make test-slow"]
+    return [f"without the {len(SLOW)} slowest modules: `make test-slow` runs them"]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore the modules of SLOW in `make test`, and all others in `make test-slow`.
+    """Leave out the modules in SLOW; with the option `--slow`, leave out all other modules.
 
-    Nothing is ignored if the command names files.
+    Returns True for a module to leave out, and None to let pytest decide.
     """
     if not _should_choose_modules(config) or collection_path.suffix != ".py":
         return None
     name = collection_path.relative_to(config.rootpath).as_posix()
-    is_test = collection_path.name.startswith("test_")
+    is_test_module = collection_path.name.startswith("test_")
+    runs_slow_modules = config.getoption("slow")
     is_slow = name in SLOW
-    if is_test and is_slow != config.getoption("slow"):
+    if is_test_module and is_slow != runs_slow_modules:
         return True
     return None
 
 
 def _should_choose_modules(config: pytest.Config) -> bool:
-    """Return whether the command names no files, so that this plugin chooses the modules."""
+    """Return whether this plugin chooses the modules: the command line has no paths of files."""
     return config.args_source is not pytest.Config.ArgsSource.ARGS
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-django, which orders the tests within modules
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the slowest modules first, so that no worker runs a slow one alone at the end.
+    """Sort the tests by their modules: first those in SLOW, then those in LONGEST, then the others.
 
-    The modules of SLOW come first, then those of LONGEST, then the others.
+    So no worker runs a long module alone at the end.
     """
     ranks = {module: rank for rank, module in enumerate(SLOW + LONGEST)}
 
-    def rank_of(item: pytest.Item) -> int:
+    def get_module_rank(item: pytest.Item) -> int:
         module = item.nodeid.partition("::")[0]
         return ranks.get(module, len(ranks))
 
-    items.sort(key=rank_of)
+    items.sort(key=get_module_rank)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test once more if it fails and its module is in FLAKY.
+    """Run a test whose module is in FLAKY, and run it once more if it fails.
 
-    Returns True for a test of such a module, so that pytest does not also run it as usual.
+    Returns True if the module is in FLAKY, so that pytest does not run the test again as usual.
     """
     if not item.nodeid.startswith(tuple(FLAKY)):
         return None
@@ -182,7 +186,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     failures = [report.longreprtext for report in reports if report.failed]
     if failures:
-        _forget_the_failed_try()
+        _collect_garbage_of_failed_test()
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
         for report in reports:
             report.user_properties.append(("first failure", "\n".join(failures)))
@@ -192,12 +196,13 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def _forget_the_failed_try() -> None:
+def _collect_garbage_of_failed_test() -> None:
     """Collect the garbage that a failed test has left, and ignore its ResourceWarnings.
 
-    Otherwise the garbage may be collected during another test, which these warnings then fail.
+    If the garbage were collected during another test, these warnings would make that test fail.
     """
-    # pytest keeps the last exception in these attributes. Its traceback has the test's objects.
+    # pytest stores the last exception in these attributes. Its traceback refers to objects of the
+    # failed test, which are not garbage as long as the traceback exists.
     for name in ("last_type", "last_value", "last_traceback"):
         vars(sys).pop(name, None)
     with warnings.catch_warnings():
@@ -206,15 +211,15 @@ def _forget_the_failed_try() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Record the first failure of a repeated test.
+    """Store the first failure of a repeated test, for the summary.
 
-    The text of the failure is a property of the report, because xdist's main process gets nothing
-    but the reports from its workers.
+    With xdist, this hook also runs in the main process. There the text of the failure is known only
+    from the report, so pytest_runtest_protocol() has made it a property of the report.
     """
     if report.when == "call":  # the reports of setup and teardown have the same property
-        for name, value in report.user_properties:
+        for name, failure in report.user_properties:
             if name == "first failure":
-                first_failures[report.nodeid] = str(value)
+                first_failures[report.nodeid] = str(failure)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -230,7 +235,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_collection() -> Generator[None, object, object]:
     """Switch garbage collection off while pytest collects the tests, to save a third of the time.
 
-    gc.freeze() keeps later garbage collections from scanning the modules that are loaded by then.
+    gc.freeze() then excludes the objects of all loaded modules from later garbage collections.
     """
     gc.disable()
     try:

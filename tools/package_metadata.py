@@ -1,10 +1,11 @@
-"""A build hook: the page and the links of the package oversold-locks on the package index.
+"""A build hook that makes the page and the links of oversold-locks on the Python Package Index.
 
-The page is made from locks/README.md. In the repository the package is called `locks` and links are
-relative; on the index it is `oversold_locks`, and relative links are broken. A GitHub workflow
-that builds a release provides the repository's address (GITHUB_SERVER_URL, GITHUB_REPOSITORY,
-GITHUB_REF_NAME). A build elsewhere has no address: its page has no links into the repository, and
-the package no project URLs.
+The page is made from locks/README.md. There, the package is called `locks` and links are relative.
+On the page, the package is called `oversold_locks`, and links are absolute.
+
+GitHub sets the repository's address in the environment of a workflow (GITHUB_SERVER_URL,
+GITHUB_REPOSITORY, GITHUB_REF_NAME). In another build the address is unknown. Then the page has no
+links into the repository, and the package has no project URLs.
 """
 
 import os
@@ -22,12 +23,15 @@ LINK = re.compile(r"\[([^\]]*)\]\((?!https?:)([^)]*)\)")
 
 
 class LocksMetadata(MetadataHookInterface):
-    """Sets the readme and the URLs of the package."""
+    """Hatchling's hook: sets the readme and the URLs in the metadata of the package."""
 
     PLUGIN_NAME = "custom"
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Set the readme and the URLs. In a build from an sdist, keep those of its PKG-INFO."""
+        """Set the readme and the URLs in `metadata`.
+
+        In a build from an sdist, those of its file PKG-INFO are kept.
+        """
         if (Path(self.root) / "PKG-INFO").exists():
             return
         repository, ref = find_repository()
@@ -46,7 +50,10 @@ class LocksMetadata(MetadataHookInterface):
 
 
 def find_repository() -> tuple[str, str]:
-    """Return the repository's URL, and the tag or branch that is built; both empty if unknown."""
+    """Return the repository's URL, and the tag or branch that is built.
+
+    Both are empty outside a GitHub workflow.
+    """
     repository = os.environ.get("GITHUB_REPOSITORY", "")
     if not repository:
         return "", ""
@@ -61,7 +68,7 @@ def make_page(text: str, files_url: str) -> str:
         text: The text of locks/README.md.
         files_url: The URL of the repository's files. Empty: relative links become plain text.
     """
-    # The package's name in `from locks import ...`, `from locks.aio ...`, and in backticks.
+    # Rename the package in `from locks import ...`, in `from locks.aio ...`, and in backticks.
     text = re.sub(r"(\bfrom |`)locks(?=[ .`])", r"\1oversold_locks", text)
     make_absolute_link = partial(make_link, files_url=files_url)
     # The parts at the indices 1, 3, ... are blocks of code, which stay as they are.
@@ -71,7 +78,12 @@ def make_page(text: str, files_url: str) -> str:
 
 
 def make_link(link: re.Match[str], files_url: str) -> str:
-    """Return a link with an absolute target, or only its text if `files_url` is empty."""
+    """Return a Markdown link with an absolute target, or only its text if `files_url` is empty.
+
+    Args:
+        link: A match of LINK.
+        files_url: The URL of the repository's files.
+    """
     label, target = link.groups()
     if not files_url:
         return label

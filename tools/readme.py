@@ -1,4 +1,8 @@
-"""make readme: writes the newest results into the tables of README.md and docs/."""
+"""make readme: writes the newest results of the load test into the tables of README.md and docs/.
+
+The results are those of `make demo`, `matrix`, `faults`, `load` and `growth`. A rush is a run in
+which all buyers arrive at once. A cell is the run of one strategy under one fault.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -17,16 +21,17 @@ from loadtest.stack.databases import DATABASES, POSTGRES
 from tools import growth
 
 ROOT = RESULTS.parent
-#: A run with more strategies than this counts as a run of all strategies. Not their exact number is
-#: required, because a strategy whose server is not installed has no run.
+#: Results with more strategies than this are taken to have all strategies, so that the option
+#: `--lock` was not used. The number of all strategies is not required, because a strategy whose
+#: server is not installed has no run.
 MAX_SELECTED_STRATEGIES = 20
-#: The strategies of the demo -> their descriptions.
+#: Strategy of the demo -> its description in README.md.
 DEMO_STRATEGIES = {
     "none": "nothing",
     "token": "a Redis lock as most articles have it",
     "redis": "RedisLock, of this project",
 }
-#: The strategies of the README's table of faults -> their descriptions.
+#: Strategy in the table of faults in README.md -> its description. This table is a selection.
 README_STRATEGIES = {
     "process": "a lock in one process",
     "setnx": "SETNX, DEL",
@@ -40,26 +45,31 @@ README_STRATEGIES = {
     "row-lock": "SELECT ... FOR UPDATE",
     "conditional": "UPDATE ... WHERE amount > 0",
 }
-#: Tables of `make growth` in docs/scale.md -> the server of the nodes in their runs.
+#: Table of `make growth` in docs/scale.md -> the server that the shop's nodes run in.
 GROWTH_TABLES = {"growth": "gthread", "growth-asgi": "asgi"}
 #: Results of `make load` with fewer rounds are not shown.
 MIN_LOAD_ROUNDS = 3
-#: The faults that the tables leave out, as a list in a sentence.
+#: The faults that the tables leave out, such as "`a` and `b`".
 OMITTED_FAULTS_TEXT = " and ".join(f"`{name}`" for name in sorted(FAULTS_BEYOND_LOCKS))
 #: The text of the last column for a strategy that no fault broke.
 NOTHING_BROKE_IT = "nothing here"
 
 
 def format_begin_marker(table: str) -> str:
+    """Return the line of a page above the table with this name."""
     return f"<!-- {table}: begin (make readme writes this) -->"
 
 
 def format_end_marker(table: str) -> str:
+    """Return the line of a page below the table with this name."""
     return f"<!-- {table}: end -->"
 
 
 def replace_table(page: Path, name: str, table: str) -> None:
-    """Replace the table `name` in a page. Raises ValueError if the page lacks its markers."""
+    """Replace the text between the two markers of the table `name` in a page.
+
+    Raises ValueError if the page does not have both markers.
+    """
     before, begin, rest = page.read_text().partition(format_begin_marker(name))
     _, end, after = rest.partition(format_end_marker(name))
     if not (begin and end):
@@ -75,9 +85,9 @@ def find_newest(
 ) -> Summary | None:
     """Return the summary of the newest complete run of a command; None if there is none.
 
-    results      the folder with a folder for each run
-    filename     the table that the command writes next to its summary
-    is_complete  whether the runs of a summary are all that the table needs
+    results      the folder that has a folder for each run of a command
+    filename     the name of the table that the command writes next to summary.json
+    is_complete  returns whether the runs in a summary are all that the table needs
     """
     for path in sorted(results.glob(f"[0-9]*/{filename}"), reverse=True):
         summary = _read_summary(path)
@@ -87,28 +97,32 @@ def find_newest(
 
 
 def is_complete_faults_run(runs: Sequence[Run]) -> bool:
-    """Return whether the runs have every fault and every strategy, and no unknown verdict."""
+    """Return whether these runs of `make faults` are all that its tables need.
+
+    They must have every fault and all strategies, and no verdict may be `unknown`.
+    """
     if any(run.get("verdict") == "unknown" for run in runs):
         return False
     return {run["fault"] for run in runs} == set(FAULTS) and _has_all_strategies(runs)
 
 
 def is_complete_matrix(runs: Sequence[Run]) -> bool:
-    """Return whether the runs have every strategy and the default number of buyers.
+    """Return whether these runs of `make matrix` are all that its tables need.
 
-    A run without `buyers` was not made, because a part that its strategy needs is missing.
+    They must have all strategies and the default number of buyers. A run without `buyers` stands
+    for a run that was not made, because a server or library that its strategy needs is missing.
     """
     sizes = {run["buyers"] for run in runs if "buyers" in run}
     return sizes == {RushOptions().buyers} and _has_all_strategies(runs)
 
 
 def _has_all_strategies(runs: Sequence[Run]) -> bool:
-    """Return whether the runs have so many strategies that `--lock` was not given."""
+    """Return whether the runs have so many strategies that `--lock` cannot have selected some."""
     return len({run["lock"] for run in runs}) > MAX_SELECTED_STRATEGIES
 
 
 def is_default_demo(runs: Sequence[Run]) -> bool:
-    """Return whether the runs are those of a demo without arguments."""
+    """Return whether these are the runs of `make demo` without arguments."""
     default = RushOptions()
     sizes = {(run["buyers"], run["initial_stock"], run["hold_ms"]) for run in runs}
     has_default_size = sizes == {(default.buyers, default.stock, default.hold_ms)}
@@ -116,10 +130,11 @@ def is_default_demo(runs: Sequence[Run]) -> bool:
 
 
 def is_complete_growth(runs: Sequence[Run], *, server: str) -> bool:
-    """Return whether these runs of `make growth` are all that its table needs.
+    """Return whether these runs of tools.growth are all that its table needs.
 
-    All runs must be on this server and have the expected verdict, and no run may repeat another.
-    They must have every default number of buyers. Further numbers are allowed.
+    All runs must be on this server and have the expected verdict. No run may have the strategy, the
+    number of buyers and the number of nodes of another run. There must be a run with each default
+    number of buyers. Runs with further numbers are allowed.
     """
     has_all_sizes = {run["buyers"] for run in runs} >= set(growth.DEFAULT_SIZES)
     is_as_expected = all(run["as_expected"] for run in runs)
@@ -131,9 +146,9 @@ def is_complete_growth(runs: Sequence[Run], *, server: str) -> bool:
 def make_load_tables(results: Path) -> str:
     """Return the tables of the newest complete runs of `make load`, each under a heading.
 
-    A complete run has at least MIN_LOAD_ROUNDS, all of them with the expected verdict. There is one
+    A complete run has at least MIN_LOAD_ROUNDS rounds, all with the expected verdict. There is one
     table for each kind of load. The kinds differ in the number of products (one or many), in
-    whether a purchase is held for some time, in the load model, and in the number of nodes.
+    whether a purchase holds its lock for some time, in the load model, and in the number of nodes.
     """
     tables: dict[tuple[bool, bool, bool, int], str] = {}
     for path in sorted(results.glob(f"[0-9]*/{load_table.FILENAME}")):
@@ -141,12 +156,10 @@ def make_load_tables(results: Path) -> str:
         is_complete = summary["rounds"] >= MIN_LOAD_ROUNDS
         if is_complete and all(run["as_expected"] for run in summary["runs"]):
             load = summary["load"]
-            kind = (
-                load["products"] > 1,
-                load["hold_ms"] > 0,
-                load["arrivals_per_second"] > 0,
-                load["nodes"],
-            )
+            has_many_products = load["products"] > 1
+            holds_the_lock = load["hold_ms"] > 0
+            has_arrival_rate = load["arrivals_per_second"] > 0
+            kind = (has_many_products, holds_the_lock, has_arrival_rate, load["nodes"])
             # A later run replaces an earlier run of the same kind.
             tables[kind] = f"### {load_table.make_title(summary)}\n\n{path.read_text()}"
     return "\n".join(tables[kind] for kind in sorted(tables))
@@ -155,7 +168,8 @@ def make_load_tables(results: Path) -> str:
 def main(results: Path = RESULTS, root: Path = ROOT) -> None:
     """Replace each table for which there are complete results, and write docs/faults.md.
 
-    For most tables without complete results, print the command that makes them.
+    If a table stays as it is, print the command that makes its results. The exception is the tables
+    of tools.growth, for which nothing is printed.
     """
     readme = root / "README.md"
     strategies = root / "docs" / "strategies.md"
@@ -197,9 +211,10 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
 def write_databases_table(results: Path, page: Path, on_postgres: Summary) -> None:
     """Write the table of the databases into its page, if every database has a complete run.
 
-    A database whose server the user has to provide may lack a run: its column says "not run".
+    Some databases run only on a server that the user provides. Such a database needs no run; its
+    column then says "not run".
 
-    on_postgres  the complete run on PostgreSQL
+    on_postgres  the complete run of `make matrix` on PostgreSQL
     """
     summaries: dict[str, Summary | None] = {}
     for name, database in DATABASES.items():
@@ -224,8 +239,10 @@ def write_databases_table(results: Path, page: Path, on_postgres: Summary) -> No
 def make_databases_table(summaries: Mapping[str, Summary | None], on_postgres: Summary) -> str:
     """Return a table of each strategy's rush on each database: verdict, orders, stock and time.
 
-    summaries    the run on each database, by the database's title; None if there was none
-    on_postgres  the run whose strategies are the rows
+    In a rush all buyers arrive at once.
+
+    summaries    title of a database -> its run of `make matrix`; None if it has none
+    on_postgres  the run on PostgreSQL, whose strategies are the rows
     """
     runs_by_database: dict[str, dict[str, Run]] = {}
     for title, summary in summaries.items():
@@ -248,7 +265,10 @@ def make_databases_table(summaries: Mapping[str, Summary | None], on_postgres: S
 
 
 def _format_database_cell(run: Run | None) -> str:
-    """Return a run as the text of a cell, such as `**EXACT** 100/0, 1.2`, or `not run`."""
+    """Return a field of the table of databases, such as `**EXACT** 100/0, 1.2`, or `not run`.
+
+    The numbers are the orders, the stock that is left, and the seconds of the run.
+    """
     if run is None or run["verdict"] == "not_run":
         return "not run"
     columns = ("orders", "stock left", "seconds")
@@ -257,13 +277,13 @@ def _format_database_cell(run: Run | None) -> str:
 
 
 def make_demo_table(demo: Summary) -> str:
-    """Return the table of a demo: a row for each strategy, with its verdict."""
-    names = ["orders", "stock left", "lost updates"]
+    """Return the table of `make demo`: a row for each strategy, with its verdict and figures."""
+    figures = ["orders", "stock left", "lost updates"]
     rows = []
     for run in demo["runs"]:
         lock = run["lock"]
         row = [f"`{lock}`: {DEMO_STRATEGIES[lock]}", report.make_bold_verdict(run["verdict"])]
-        row += report.format_figures(run, demo["runs"], names)
+        row += report.format_figures(run, demo["runs"], figures)
         rows.append(row)
     stock = demo["runs"][0]["initial_stock"]
     setup = (
@@ -271,13 +291,17 @@ def make_demo_table(demo: Summary) -> str:
         f"{report.describe_machine_and_date(demo)}. "
         f"Lost updates: orders, less the units that left the stock of {stock}."
     )
-    return report.markdown_table(["what guards the stock", "verdict"] + names, rows, setup)
+    return report.markdown_table(["what guards the stock", "verdict"] + figures, rows, setup)
 
 
 def make_faults_table(matrix: Summary, faults: Summary) -> str:
-    """Return the table of README_STRATEGIES: their verdicts in the rush, and what broke them.
+    """Return the table in README.md: the strategies' verdicts in the rush, and what broke them.
 
-    The line below the table names those strategies in `matrix` that stayed exact.
+    The rows are README_STRATEGIES. A fault breaks a strategy if the verdict under it is not
+    `exact`. The line below the table lists all strategies that nothing broke.
+
+    matrix  the results of the rush without a fault
+    faults  the results of the faults
     """
     rush_verdicts = {
         run["lock"]: run["verdict"] for run in matrix["runs"] if run["fault"] == "rush"
@@ -295,7 +319,11 @@ def make_faults_table(matrix: Summary, faults: Summary) -> str:
         for lock, description in README_STRATEGIES.items()
         if lock in rush_verdicts
     ]
-    unbroken = [f"`{lock}`" for lock, text in breaking_faults.items() if text == NOTHING_BROKE_IT]
+    unbroken = [
+        f"`{lock}`"
+        for lock, faults_text in breaking_faults.items()
+        if faults_text == NOTHING_BROKE_IT
+    ]
     below = (
         f"{len(unbroken)} of {len(rush_verdicts)} stayed exact throughout: {', '.join(unbroken)}. "
         f"{len(faults['runs'])} cells, {faults['started'][:10]}. The table leaves out "
@@ -306,7 +334,13 @@ def make_faults_table(matrix: Summary, faults: Summary) -> str:
 
 
 def make_locks_table(matrix: Summary, faults: Summary) -> str:
-    """Return the table of all strategies: their verdicts in the rush, and what broke them."""
+    """Return the table of all strategies: verdict and time of the rush, and what broke them.
+
+    A fault breaks a strategy if the verdict under it is not `exact`.
+
+    matrix  the results of the rush without a fault
+    faults  the results of the faults
+    """
     runs = matrix["runs"]
     lines = ["| lock | in the rush | s | time / row-lock | broken by |", "|---|---|--:|--:|---|"]
     for run in runs:
@@ -326,10 +360,9 @@ def make_locks_table(matrix: Summary, faults: Summary) -> str:
 def _describe_breaking_faults(lock: str, rush_verdict: str, faults: Summary) -> str:
     """Return the faults that broke a strategy as text, such as `slow, pause; deadlock: crash`.
 
-    This example means that the strategy oversold under `slow` and under `pause`, and that the
-    verdict was `deadlock` under `crash`. If the strategy oversold without a fault, the text is `any
-    rush`. If no fault broke it, the text is NOTHING_BROKE_IT. If it was not run under any fault,
-    the text is empty.
+    In this example the strategy oversold under `slow` and under `pause`, and the verdict under
+    `crash` was `deadlock`. The text is `any rush` if the strategy oversold without a fault,
+    NOTHING_BROKE_IT if no fault broke it, and empty if it was not run under any fault.
     """
     cells = [cell for cell in faults["runs"] if cell["lock"] == lock]
     if rush_verdict == "oversold":
@@ -349,7 +382,7 @@ def _describe_breaking_faults(lock: str, rush_verdict: str, faults: Summary) -> 
 
 
 def _read_summary(table: Path) -> Summary:
-    """Return the summary.json next to a table: the summary of the run that wrote both."""
+    """Return the content of the summary.json that a command wrote next to a table."""
     summary: Summary = json.loads(table.with_name("summary.json").read_text())
     return summary
 

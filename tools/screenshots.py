@@ -1,7 +1,8 @@
-"""make screenshots: the README's pictures, from real runs in a real browser.
+"""make screenshots: takes the two pictures of README.md, from real runs in a real browser.
 
-One shows the shop's page after three rushes, the other the report of the fault `pause`.
-Needs Debian's Chromium (apt-get install chromium) and tools/requirements/dev.txt.
+The first picture shows the shop's page after three rushes: in a rush, many buyers arrive at once.
+The second shows the report of the fault `pause`. The command needs Chromium (`apt-get install
+chromium` on Debian) and the packages in tools/requirements/dev.txt.
 """
 
 import shutil
@@ -23,8 +24,8 @@ from loadtest.stack.stack import StackError
 PICTURES = RESULTS.parent / "docs" / "pictures"
 #: The first needs less memory and time, because it has no window.
 CHROMIUM_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-#: Root cannot use Chromium's sandbox. The last three options switch off requests that Chromium
-#: makes by itself.
+#: The sandbox is off, because root cannot use it. The last three options switch off requests that
+#: Chromium would make by itself.
 CHROMIUM_ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -33,7 +34,7 @@ CHROMIUM_ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-#: Time for a rush of 200 buyers to begin, and again to end.
+#: How long to wait until a rush of 200 buyers begins, and again until it ends.
 RUSH_TIMEOUT_MS = 60_000
 
 
@@ -68,7 +69,10 @@ def _take_page_picture(browser: Browser, console: Console) -> None:
 
 
 def _run_rush(page: Page, lock: str) -> None:
-    """Start a rush under a strategy on the shop's page, and wait for its end."""
+    """Start a rush (many buyers at once) under a strategy on the shop's page; wait for its end.
+
+    The text of the start button changes when the rush begins and when it ends.
+    """
     page.get_by_label("Lock").first.select_option(lock)
     page.locator("#start").click()
     expect(page.locator("#start")).to_have_text("A rush is running", timeout=RUSH_TIMEOUT_MS)
@@ -80,8 +84,9 @@ def _take_report_picture(browser: Browser, console: Console) -> None:
     exit_code = faults_command.run(Console(quiet=True), faults=["pause"], locks=["token", "redis"])
     if exit_code:
         raise StackError(
-            f"`make faults ARGS='--fault pause --lock token,redis'` ended with {exit_code}, so its "
-            "report is not the one to show; run `make screenshots` again (docs/verdicts.md)"
+            f"`make faults ARGS='--fault pause --lock token,redis'` ended with the exit code "
+            f"{exit_code}, so a verdict in its report is not the expected one; "
+            "run `make screenshots` again (docs/verdicts.md)"
         )
     report = (RESULTS / "latest" / "report.html").resolve()
     page = _open_page(browser, report.as_uri())
@@ -92,19 +97,20 @@ def _take_report_picture(browser: Browser, console: Console) -> None:
 
 
 def _open_page(browser: Browser, url: str) -> Page:
-    """Open a page without animations, in a window of the size of the pictures."""
+    """Open a page in a window that has the size of the pictures, with its animations off."""
     page = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     page.goto(url)
     return page
 
 
 def _save_picture(page: Page, name: str, console: Console, selector: str = "") -> None:
-    """Save a picture of the window, or of one element, as WebP.
+    """Save a picture of the window, or of one element, as WebP, and print its path.
 
-    The picture has a third of the size of a PNG. It is taken by Chromium's DevTools protocol,
-    because Playwright's screenshot() cannot write WebP.
+    A WebP has a third of the size of a PNG. Chromium's DevTools protocol takes the picture, because
+    Playwright's screenshot() cannot write WebP.
 
-    selector  the element; empty: the whole window
+    name      the name of the picture's file
+    selector  the element; empty for the whole window
     """
     options: dict[str, object] = {"format": "webp", "quality": 80}
     if selector:

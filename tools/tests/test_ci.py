@@ -1,4 +1,4 @@
-"""The commands of CI: what `.ci/run` repeats, and with which settings `make test` runs."""
+"""`.ci/run` repeats only inconclusive load tests, and `make` runs tests with the right settings."""
 
 import os
 import shutil
@@ -9,11 +9,12 @@ import pytest
 
 from servers.embedded import ROOT
 
-#: The exit code of a run that allows no conclusion (docs/verdicts.md).
+#: The exit code of a load test whose result allows no conclusion (docs/verdicts.md).
 INCONCLUSIVE = 6
-#: Stands in for every program. It appends its name and arguments to the file $CALLS. If they match
-#: the pattern $FAILING, it ends with the first exit code in the file $CODES, and removes this line.
-#: For `python3 -m venv FOLDER` it links itself into the folder as `python`.
+#: A script that replaces every program. It appends its name and arguments to the file $CALLS. If
+#: they match the pattern $FAILING, the script removes the first line of the file $CODES, and ends
+#: with the exit code in this line. Otherwise it succeeds. After `python3 -m venv FOLDER`, the
+#: folder contains this script as `bin/python`.
 STUB = """#!/bin/sh
 line="$(basename "$0") $*"
 echo "$line" >> "$CALLS"
@@ -44,11 +45,12 @@ PROGRAMS = (
 
 
 def run_ci(folder: Path, failing: str, codes: list[int]) -> tuple[int, list[str]]:
-    """Run a copy of `.ci/run` with stubs in place of all programs.
+    """Run a copy of `.ci/run` with STUB in place of all programs.
 
-    Returns its exit code, and those of its calls of programs that match `failing`, a shell pattern.
-    The first of these calls ends with the first of the codes, the second with the second, and so
-    on. A call for which there is no code succeeds.
+    Returns the exit code of `.ci/run`, and the commands that it called and that match `failing`.
+
+    failing  a shell pattern for commands. The first command that matches ends with the first exit
+             code in `codes`, the second with the second, and so on; further ones succeed
     """
     (folder / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
@@ -62,7 +64,7 @@ def run_ci(folder: Path, failing: str, codes: list[int]) -> tuple[int, list[str]
             (bin_folder / name).symlink_to(stub)
     calls_file = folder / "calls"
     codes_file = folder / "codes"
-    # The stub fails if there is no code in the file, so some codes of success come last.
+    # The codes of success at the end are for further commands, because STUB needs a code for each.
     codes_file.write_text("".join(f"{code}\n" for code in [*codes, 0, 0, 0]))
     process = subprocess.run(
         ["bash", str(folder / ".ci" / "run")],
@@ -97,9 +99,11 @@ def run_ci(folder: Path, failing: str, codes: list[int]) -> tuple[int, list[str]
 def test_only_an_inconclusive_run_is_repeated(
     tmp_path: Path, command: str, codes: list[int], expected_code: int, expected_runs: int
 ) -> None:
-    """`codes` are the exit codes of the first and the second run of a command of loadtest.
+    """`.ci/run` runs a load test once more if its result allows no conclusion.
 
-    `expected_code` is the exit code of `.ci/run`.
+    codes          the exit codes of the first and the second run of the load test
+    expected_code  the exit code of `.ci/run`
+    expected_runs  how often `.ci/run` runs the load test
     """
     code, calls = run_ci(tmp_path, f"python -m loadtest {command}*", codes)
     assert (code, len(calls)) == (expected_code, expected_runs)
@@ -107,24 +111,28 @@ def test_only_an_inconclusive_run_is_repeated(
 
 @pytest.mark.parametrize("target", ["test", "test-slow", "test-workshop"])
 def test_failed_tests_are_not_repeated(tmp_path: Path, target: str) -> None:
-    """`make` fails, and would succeed the second time. A repetition would hide a rare race."""
+    """`make` fails with 2, and would succeed if it were repeated. That would hide a rare race.
+
+    After the failure `.ci/run` calls no further command.
+    """
     code, calls = run_ci(tmp_path, f"make {target}", [2, 0])
     assert code == 2
-    # `.ci/run` stops here: after `make test`, it would otherwise call `make test-slow`.
     assert calls[-1] == f"make {target}"
     assert calls.count(f"make {target}") == 1
 
 
 def test_failed_tests_of_the_locks_are_not_repeated(tmp_path: Path) -> None:
+    """`.ci/run` runs them with two versions of redis-py. They fail, and would succeed if repeated."""
     code, calls = run_ci(tmp_path, "make -j 2*", [2, 0])
-    assert (code, len(calls)) == (2, 1)
+    assert code == 2
+    assert len(calls) == 1
 
 
-def test_named_tests_of_the_locks_run_with_the_settings_of_the_project() -> None:
-    """`make test-slow ARGS=...` names a test module of locks/, and runs with pyproject.toml.
+def test_make_runs_one_module_of_the_locks_with_pyproject_toml() -> None:
+    """`make test-slow ARGS=MODULE` uses the settings in pyproject.toml for a module of locks/.
 
-    By default pytest would read locks/pytest.ini. Then the plugin that repeats a flaky test, and
-    the option `--slow`, would be missing.
+    Without an option, pytest would read locks/pytest.ini. Then the plugin tools.module_order, with
+    its option `--slow`, would be missing.
     """
     module = "locks/tests/test_lease.py"
     command = subprocess.run(
@@ -134,7 +142,7 @@ def test_named_tests_of_the_locks_run_with_the_settings_of_the_project() -> None
         text=True,
         check=True,
     ).stdout.splitlines()[-1]
-    header = subprocess.run(
+    collection = subprocess.run(
         f"{command} -n 0 --collect-only",
         shell=True,
         cwd=ROOT,
@@ -142,5 +150,5 @@ def test_named_tests_of_the_locks_run_with_the_settings_of_the_project() -> None
         text=True,
         check=False,
     )
-    assert "configfile: pyproject.toml" in header.stdout, header.stdout + header.stderr
-    assert header.returncode == 0
+    assert "configfile: pyproject.toml" in collection.stdout, collection.stdout + collection.stderr
+    assert collection.returncode == 0

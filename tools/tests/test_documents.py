@@ -1,4 +1,4 @@
-"""Every link, command, option, setting, file and name in the documents exists."""
+"""What the documents mention exists: each link, command, option, setting, file and name."""
 
 import ast
 import re
@@ -15,21 +15,22 @@ from django.core.management import find_commands
 from loadtest.commands.main import COMMANDS, parse
 from loadtest.tests.checkout import list_files
 from servers.embedded import ROOT
-from tools.site.documents import PUBLISHED
+from tools.site.documents import PUBLISHED_SITE
 
 FILE_NAMES = list_files(ROOT)
 DOCUMENTS = [ROOT / name for name in FILE_NAMES if name.endswith(".md")]
-#: Pages about other code: earlier versions, generated cells, and a library.
+#: Pages that may mention code that does not exist here: a page about earlier versions, a generated
+#: table, and the page of a library.
 ABOUT_OTHER_CODE = {"CHANGELOG.md", "docs/faults.md", "demo/static/assets/vendor/README.md"}
 CHECKED_PAGES = [page for page in DOCUMENTS if str(page.relative_to(ROOT)) not in ABOUT_OTHER_CODE]
-#: Folders that commands make: a fresh clone does not have them.
+#: Folders that a fresh clone does not have, because commands make them.
 MADE_BY_COMMANDS = ("results/", "var/", "workshop/mine/", "mine/")
-#: Text in which the reader fills in a name or a file -> the same with one that exists.
+#: Text with a placeholder, for which the reader chooses a name -> the text with an existing name.
 PLACEHOLDERS = {"--lock NAME": "--lock redis", "--fault NAME": "--fault pause", "FILE": "README.md"}
 
 
 def find_marked_code(text: str) -> str:
-    """Return the parts of a page that are marked as code, one on each line."""
+    """Return the code in a page: its code blocks and the text in backticks, each on a line."""
     fenced = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     indented = re.findall(r"^ {4}(\S.*)$", rest, re.MULTILINE)
@@ -38,6 +39,7 @@ def find_marked_code(text: str) -> str:
 
 
 def read_make_targets() -> set[str]:
+    """Return the targets of the Makefile."""
     return set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -58,7 +60,7 @@ def is_module(name: str) -> bool:
 
 
 def find_unknown_commands(text: str) -> Iterator[str]:
-    """Yield the commands in a page that make, manage.py or Python would not find."""
+    """Yield the commands in a page that do not exist: of make, manage.py and `python -m`."""
     marked_code = find_marked_code(text)
     for target in re.findall(r"(?:^|\s)make ([a-z][\w-]*)", marked_code):
         if target not in read_make_targets():
@@ -72,7 +74,10 @@ def find_unknown_commands(text: str) -> Iterator[str]:
 
 
 def find_loadtest_commands(text: str) -> Iterator[list[str]]:
-    """Yield each command of loadtest in a page as a list of the command's name and arguments."""
+    """Yield each command of the load test in a page, as a list of its name and its arguments.
+
+    A page may write it as `make COMMAND ARGS="..."`, or as `python -m loadtest COMMAND ...`.
+    """
     marked_code = find_marked_code(text)
     for command, _, quoted, unquoted in re.findall(
         r"make ([a-z-]+) ARGS=(?:(['\"])(.*?)\2|(\S+))", marked_code
@@ -86,8 +91,8 @@ def find_loadtest_commands(text: str) -> Iterator[list[str]]:
 def find_missing_paths(text: str) -> Iterator[str]:
     """Yield the paths in a page that the repository does not have.
 
-    Also yield each `path::name` whose file does not define the name. A path in a page may omit its
-    first folders.
+    Also yield each `path::name` whose file does not define the name. A page may omit the first
+    folders of a path, so each file whose path ends like this is accepted.
     """
     for path, name in re.findall(
         r"^([a-z](?:[\w.-]*/)+[\w.-]*)(?:::(\w+))?$", find_marked_code(text), re.MULTILINE
@@ -108,14 +113,17 @@ def read_defined_names(path: Path) -> set[str]:
 
 
 def find_unknown_settings(text: str) -> set[str]:
-    """Return the environment variables in a page that no code or configuration contains."""
+    """Return the settings (environment variables) in a page that the code does not contain."""
     variables = set(re.findall(r"\b(?:SHOP|WEB|LOCUST|REDIS|REDLOCK)_[A-Z_]+\b", text))
     return variables - read_variables()
 
 
 @cache
 def read_variables() -> set[str]:
-    """Return the words in capitals with a `_` in all files except pages and tests."""
+    """Return the possible names of environment variables in the code and the configuration.
+
+    These are the words with capital letters and a `_`. Documents and tests are not read.
+    """
     names = [
         name
         for name in FILE_NAMES
@@ -139,29 +147,29 @@ def test_every_command_file_and_setting_of_a_page_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", CHECKED_PAGES, ids=make_page_id)
 def test_every_option_in_a_page_exists(page: Path) -> None:
-    """Each command of loadtest in a page is parsed, but not run. Other commands are not checked."""
+    """Each command of the load test in a page is parsed, and not run. Others are not checked."""
     text = page.read_text()
-    for placeholder, name in PLACEHOLDERS.items():
-        text = text.replace(placeholder, name)
-    for words in find_loadtest_commands(text):
+    for placeholder, existing_name in PLACEHOLDERS.items():
+        text = text.replace(placeholder, existing_name)
+    for command_line in find_loadtest_commands(text):
         try:
-            parse(words, description="")
+            parse(command_line, description="")
         except SystemExit:
-            pytest.fail(f"the command line `{' '.join(words)}` in {make_page_id(page)} is invalid")
+            pytest.fail(f"invalid in {make_page_id(page)}: `{' '.join(command_line)}`")
 
 
 def remove_code_blocks(text: str) -> str:
-    """Return the text of a page without its blocks of code, whose brackets are not links."""
+    """Return the text of a page without its code blocks, in which brackets are not links."""
     return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def find_link_targets(text: str) -> list[str]:
-    """Return the targets of a page's links and pictures that are in the repository."""
+    """Return the targets of a page's links and pictures, except those on other sites."""
     link_targets = re.findall(r"\]\(([^)\s]+)[^)]*\)", remove_code_blocks(text))
     return [
         target
         for target in link_targets
-        if not re.match(rf"[a-z]+:|{re.escape(PUBLISHED)}$", target)
+        if not re.match(rf"[a-z]+:|{re.escape(PUBLISHED_SITE)}$", target)
     ]
 
 
@@ -170,13 +178,13 @@ def find_headings(text: str) -> list[str]:
 
 
 def make_anchors(text: str) -> set[str]:
-    """Return the anchors that a page's headings have on GitHub."""
+    """Return the anchors that GitHub makes from the headings of a page."""
     cleaned = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in find_headings(text))
     return {heading.strip().replace(" ", "-") for heading in cleaned}
 
 
 def find_broken_links(page: Path, text: str) -> list[str]:
-    """Return the links of a page that lead nowhere."""
+    """Return the targets in a page that do not exist: files, and anchors in Markdown files."""
     broken_links = []
     for target in find_link_targets(text):
         path, _, anchor = target.partition("#")

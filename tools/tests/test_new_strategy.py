@@ -1,7 +1,8 @@
-"""Every strategy has all that the section "A strategy" of CONTRIBUTING.md asks for.
+"""For each strategy, the steps in the section "A strategy" of CONTRIBUTING.md were done.
 
-The section lists the steps of adding a strategy, such as a row in a table. A test fails with the
-steps that a strategy lacks. Another test compares the points in the code with their list.
+The section lists the steps of adding a strategy, such as a row in a table. If a step was not done
+for a strategy, a test fails with a message that says what to do. Another test compares the points
+of a purchase in the code with the list of points.
 """
 
 import ast
@@ -18,12 +19,13 @@ from shop.sale import points
 from shop.strategies import STRATEGIES, Strategy
 from tools.site.recorder import recording
 
-#: `reserve` is one script in Redis, and `autocommit` has no commit: no buyer has three moves.
+#: The strategies without recorded schedules, in which a purchase has three moves: `reserve` is one
+#: script in Redis, and `autocommit` has no commit.
 WITHOUT_SCHEDULES = {"reserve", "autocommit"}
 
 
 def find_missing_steps(strategy: Strategy) -> Iterator[str]:
-    """Yield the steps of adding a strategy to the project that were not done for this strategy."""
+    """Yield what remains to be done to add this strategy to the project, as sentences."""
     name = strategy.name
     if name not in EXPECTED:  # EXPECTED is made from TABLE
         yield "give it a row in TABLE of loadtest/expected.py"
@@ -34,15 +36,16 @@ def find_missing_steps(strategy: Strategy) -> Iterator[str]:
     survives_all = not {"oversold", "deadlock"} & set(SURVIVABLE_VERDICTS.get(name, ()))
     if name in EXPECTED and strategy.sound != survives_all:
         yield (
-            f"sound is {strategy.sound}, and its row in loadtest/expected.py says otherwise; a "
-            "flawed strategy needs the rush or a fault that breaks it"
+            f"its `sound` is {strategy.sound}, and its row in loadtest/expected.py disagrees: a "
+            "sound strategy survives the rush and all faults, and a flawed strategy does not; "
+            "correct one of the two"
         )
     if SUPPORTED_DATABASES.get(name, ()) != strategy.databases:
         yield "give SUPPORTED_DATABASES of loadtest/expected.py the databases of its STRATEGY"
     if name not in {*recording.read_recorded_moves(), *WITHOUT_SCHEDULES}:
         yield f"run .venv/bin/python -m tools.site.recorder.recording schedules {name}"
     if f"`{name}`" not in (ROOT / "docs/sources.md").read_text():
-        yield "name it in docs/sources.md"
+        yield "mention it in docs/sources.md"
     # The backend "postgresql" stands for any database of the shop.
     is_in_database = strategy.backend == "postgresql" and strategy.sound
     if is_in_database and f"\n| `{name}` | exact" not in (ROOT / "docs/scale.md").read_text():
@@ -50,7 +53,10 @@ def find_missing_steps(strategy: Strategy) -> Iterator[str]:
 
 
 def find_faults_in_docstring(docstring: str) -> Iterator[str]:
-    """Yield the faults that show a flaw according to a docstring: "The fault `pause` shows it"."""
+    """Yield the faults that show the flaw, according to a docstring of a strategy's file.
+
+    The docstring has a clause such as "the fault `pause` shows it".
+    """
     for clause in re.split(r"[.;](?:\s|$)", " ".join(docstring.split())):
         if re.search(r"\bshows?\b", clause) and "fault" in clause:
             yield from (name for name in re.findall(r"`([a-z-]+)`", clause) if name in FAULTS)
@@ -62,19 +68,23 @@ def find_faults_in_docstring(docstring: str) -> Iterator[str]:
     ids=lambda strategy: strategy.name,
 )
 def test_faults_in_the_docstring_break_the_strategy(strategy: Strategy) -> None:
-    """A docstring names faults that show the flaw; their expected verdicts must be violations."""
+    """The docstring of a flawed strategy names faults that show the flaw.
+
+    The expected verdict of the strategy under these faults must be `oversold` or `deadlock`.
+    """
     docstring = ast.get_docstring(ast.parse((ROOT / strategy.file).read_text())) or ""
     for fault in find_faults_in_docstring(docstring):
         assert EXPECTED[strategy.name][fault] in {"oversold", "deadlock"}, fault
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-def test_strategy_lacks_no_step(strategy: Strategy) -> None:
+def test_every_step_was_done_for_the_strategy(strategy: Strategy) -> None:
     if steps := list(find_missing_steps(strategy)):
         pytest.fail(f"{strategy.name}: " + "; ".join(steps))
 
 
-def test_strategy_in_no_table_lacks_every_step() -> None:
+def test_every_step_is_missing_for_a_strategy_in_no_table() -> None:
+    """find_missing_steps() checks eight steps. It checks `sound` only if there is a row for it."""
     strategy = Strategy(
         rank=1,
         title="",
@@ -87,14 +97,14 @@ def test_strategy_in_no_table_lacks_every_step() -> None:
         databases=("mysql",),
     )
     steps = list(find_missing_steps(strategy))
-    assert len(steps) == 7, "all steps except that for a wrong `sound`"
+    assert len(steps) == 7
     assert "run .venv/bin/python -m tools.site.recorder.recording schedules new" in steps
 
 
 def test_every_point_is_listed() -> None:
     """shop/sale/points.py lists each point of a purchase for which the shop sends `point_reached`.
 
-    If this fails, add the point to the docstring of that module.
+    If this test fails, add the point to that docstring.
     """
     listed_points = set(re.findall(r"[\w:-]+", points.__doc__ or ""))
     packages = ("sale", "strategies", "reserve")

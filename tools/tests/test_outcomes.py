@@ -1,7 +1,7 @@
-"""The load test's table of outcomes (OUTCOMES) fits the errors and the metrics of the shop.
+"""The load test's table of outcomes (OUTCOMES) agrees with the errors and the metrics of the shop.
 
-An outcome is the word for what a purchase led to, such as `sold` or `busy`. These tests are not in
-loadtest/, which imports nothing of the shop.
+An outcome is the result of a purchase as a word, such as `sold` or `busy`. Each error of the shop
+has one. These tests are not in loadtest/, because loadtest/ imports nothing from the shop.
 """
 
 import ast
@@ -21,7 +21,7 @@ from loadtest.judge.verdict import FOREIGN_SHOP_REMEDIES, REMEDIES
 from servers.embedded import ROOT
 from shop import errors
 
-#: Outcomes that only the shop's metrics count: no answer has them.
+#: Outcomes that the shop's metrics count, and that the shop never sends as a response.
 METRICS_ONLY = {"replayed", "gone"}
 
 
@@ -29,7 +29,7 @@ ErrorClass: TypeAlias = type[errors.ShopError]
 
 
 def find_error_classes(error: ErrorClass = errors.ShopError) -> Iterator[ErrorClass]:
-    """Yield an error of the shop and its subclasses, all of which are in shop/errors.py."""
+    """Yield a class of error and its subclasses in shop/errors.py, at all levels."""
     yield error
     for subclass in error.__subclasses__():
         if subclass.__module__ == errors.__name__:
@@ -37,14 +37,18 @@ def find_error_classes(error: ErrorClass = errors.ShopError) -> Iterator[ErrorCl
 
 
 def test_every_outcome_of_the_shop_has_a_row() -> None:
-    """If this fails, add the outcome to OUTCOMES in loadtest/judge/outcomes.py."""
+    """OUTCOMES has a row for `sold` and for the outcome of each error, and no others.
+
+    If this test fails, correct OUTCOMES in loadtest/judge/outcomes.py.
+    """
     assert {error.outcome for error in find_error_classes()} | {"sold"} == set(OUTCOMES)
 
 
 def test_metrics_count_every_outcome() -> None:
-    """The shop's metrics count the outcomes in OUTCOMES of shop/ops/metrics.py.
+    """OUTCOMES in shop/ops/metrics.py has every outcome of the load test's table.
 
-    That module is parsed, because importing it registers its metrics for every other test.
+    That module is parsed and not imported, because an import would register its metrics for all
+    other tests.
     """
     tree = ast.parse((ROOT / "shop/ops/metrics.py").read_text())
     (counted_outcomes,) = [
@@ -56,9 +60,10 @@ def test_metrics_count_every_outcome() -> None:
 
 
 def test_buyers_retry_after_each_error_that_asks_for_it() -> None:
-    """Buyers of the load test retry after each RetryLater, and after WaitingRoomFull.
+    """Buyers of the load test retry after each subclass of RetryLater, and after WaitingRoomFull.
 
-    They do not retry after Throttled: the pause that it asks for may be longer than the run.
+    They do not retry after Throttled, because the pause that this error asks for may be longer than
+    the load test.
     """
     outcomes = {
         error.outcome for error in find_error_classes() if issubclass(error, errors.RetryLater)
@@ -68,7 +73,11 @@ def test_buyers_retry_after_each_error_that_asks_for_it() -> None:
 
 
 def test_event_type_of_an_outcome_says_whether_a_unit_was_sold() -> None:
-    """`ok`: sold, `fail`: not sold, `info`: unknown, because the commit was cut off."""
+    """The type of an event in the history is `ok`, `fail` or `info`.
+
+    `ok` means that a unit was sold, `fail` that none was sold, and `info` that this is unknown,
+    because the commit was cut off.
+    """
     outcomes_by_type = {"fail": set(OUTCOMES) - {"sold", "unknown"}, "ok": {"sold"}}
     for expected_type, outcomes in outcomes_by_type.items():
         assert {name for name in OUTCOMES if get_event_type(name) == expected_type} == outcomes
@@ -76,10 +85,10 @@ def test_event_type_of_an_outcome_says_whether_a_unit_was_sold() -> None:
     assert get_event_type("an outcome without a row") == "fail"
 
 
-def test_each_set_has_the_outcomes_with_its_property() -> None:
-    """The sets are computed from the table OUTCOMES. Here they are written out.
+def test_each_set_of_outcomes_has_the_right_outcomes() -> None:
+    """The load test computes these sets from the columns of OUTCOMES. Here they are written out.
 
-    So if a row of the table changes, this test shows which sets change.
+    If a row of the table changes, this test shows which sets change with it.
     """
     assert {"sold", "sold_out"} == FINAL_OUTCOMES
     assert set(OUTCOMES) - {"unavailable", "error", "unknown"} == CORRECT_OUTCOMES
@@ -89,9 +98,10 @@ def test_each_set_has_the_outcomes_with_its_property() -> None:
 
 
 def test_remedies_are_for_outcomes_that_leave_a_buyer_unserved() -> None:
-    """REMEDIES has an advice for each outcome that is not a final answer, with two exceptions.
+    """REMEDIES says what to do if buyers end with an outcome that is not final.
 
-    After `error` the verdict shows the shop's message instead, and after `lost` nothing.
+    There is no remedy for `error`, for which the verdict shows the shop's message instead, and none
+    for `lost`.
     """
     assert set(REMEDIES) | {"error", "lost"} == set(OUTCOMES) - FINAL_OUTCOMES
     assert set(FOREIGN_SHOP_REMEDIES) <= set(REMEDIES)

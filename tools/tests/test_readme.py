@@ -1,6 +1,6 @@
-"""The commands in the README run, and the tables that tools.readme writes are right.
+"""The commands in README.md run, and the tables that tools.readme writes are correct.
 
-tools.readme makes the tables in README.md and docs/ from the results of whole runs.
+tools.readme makes the tables in README.md and docs/ from the results of complete load tests.
 """
 
 import json
@@ -21,21 +21,26 @@ from tools.tests.conftest import make_summary
 
 README = (ROOT / "README.md").read_text()
 STRATEGIES_PAGE = (ROOT / "docs" / "strategies.md").read_text()
+#: The commands in README.md, each as a list of words.
 COMMANDS = [
     shlex.split(line, comments=True)
     for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
     for line in block.splitlines()
 ]
-#: Commands that .ci/run runs, because a test cannot run the test suite.
+#: Commands that .ci/run runs. A test cannot run them, because they run all tests.
 COMMANDS_RUN_BY_CI = [["make", "test"]]
-#: Commands that do not end by themselves. loadtest/tests/test_serve.py tests them.
+#: Commands that run until Ctrl-C. loadtest/tests/test_serve.py tests them.
 COMMANDS_UNTIL_CTRL_C = [["make", "serve"]]
+#: The least number of the other commands. A smaller number would mean that a pattern finds none.
+MIN_COMMANDS = 6
+#: The least number of strategies in the table of docs/strategies.md.
+MIN_STRATEGIES = 28
 
 
 def test_commands_that_ci_runs_are_those_of_the_readme() -> None:
-    """The README has the commands in COMMANDS_RUN_BY_CI, and `.ci/run` runs them.
+    """README.md has the commands in COMMANDS_RUN_BY_CI, and `.ci/run` runs them.
 
-    It also runs `make lint`, which CONTRIBUTING.md asks for.
+    `.ci/run` also runs `make lint`, which CONTRIBUTING.md tells contributors to run.
     """
     script = (ROOT / ".ci" / "run").read_text()
     for command in COMMANDS_RUN_BY_CI:
@@ -46,14 +51,17 @@ def test_commands_that_ci_runs_are_those_of_the_readme() -> None:
 
 
 def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) -> None:
-    """Left out are the commands that CI runs, and those that run until Ctrl-C."""
+    """All commands but those that CI runs, and those that run until Ctrl-C, succeed.
+
+    Afterwards README.md has the table of the demo, and no process is left running.
+    """
     venv = Path(sys.executable).parent.parent
     (clone / ".venv").symlink_to(venv)
     (venv / ".installed").touch()  # with this file, make does not install the packages again
     commands = [
         command for command in COMMANDS if command not in COMMANDS_RUN_BY_CI + COMMANDS_UNTIL_CTRL_C
     ]
-    assert len(commands) >= 6
+    assert len(commands) >= MIN_COMMANDS
     for command in commands:
         process = subprocess.run(
             command,
@@ -74,12 +82,13 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) ->
 
 
 def read_table(name: str, page: str = README) -> str:
-    """Return the table `name` in the text of a page: what is between its two markers."""
+    """Return the table `name` from the text of a page: the lines between its two markers."""
     after_begin = page.partition(readme.format_begin_marker(name))[2]
     return after_begin.partition(readme.format_end_marker(name))[0]
 
 
-def test_tables_have_the_expected_form_and_agree() -> None:
+def test_tables_in_the_repository_are_complete_and_agree() -> None:
+    """The demo oversells without a lock only. The tables of faults list the same strategies."""
     demo_table = read_table("demo")
     assert re.search(r"\| `none`: nothing \| \*\*OVERSOLD\*\* \| 200 \|", demo_table)
     for lock in ("token", "redis"):
@@ -89,7 +98,7 @@ def test_tables_have_the_expected_form_and_agree() -> None:
     strategies = re.findall(r"^\| `([a-z-]+)` \|", locks_table, re.M)
     file_names = {path.stem for path in (ROOT / "shop" / "strategies").glob("*.py")}
     assert {name.replace("-", "_") for name in strategies} <= file_names
-    assert len(strategies) >= 28
+    assert len(strategies) >= MIN_STRATEGIES
     unbroken = re.findall(r"^\| `([a-z-]+)` .* nothing here \|$", locks_table, re.M)
     names = ", ".join(f"`{name}`" for name in unbroken)
     sentence = f"{len(unbroken)} of {len(strategies)} stayed exact throughout: {names}."
@@ -101,6 +110,7 @@ def test_tables_have_the_expected_form_and_agree() -> None:
 
 
 def test_page_without_its_markers_is_refused(tmp_path: Path) -> None:
+    """A table is written between two markers. Without them, an error names the missing lines."""
     page = tmp_path / "README.md"
     page.write_text("# no markers")
     with pytest.raises(ValueError, match=r"README\.md needs the line '<!-- demo: begin"):
@@ -108,17 +118,22 @@ def test_page_without_its_markers_is_refused(tmp_path: Path) -> None:
 
 
 def make_run(lock: str, fault: str, verdict: str, **fields: object) -> Any:
+    """Return a run of a strategy under a fault, as in the field `runs` of a summary.json."""
     return {"lock": lock, "fault": fault, "verdict": verdict, "as_expected": True, **fields}
 
 
-def test_table_of_locks_says_under_which_faults_each_broke() -> None:
+def test_tables_say_under_which_faults_each_strategy_broke() -> None:
+    """A verdict other than `exact` means that the fault broke the strategy.
+
+    The fault db-failover is in FAULTS_BEYOND_LOCKS, which the tables leave out. So `row-lock` counts as
+    unbroken, although it oversold under this fault.
+    """
     rush = {"buyers": 200, "initial_stock": 100, "hold_ms": 0}
     matrix = make_summary(
         make_run("none", "rush", "oversold", duration_s=2.0, **rush),
         make_run("setnx", "rush", "exact", duration_s=3.0, **rush),
         make_run("row-lock", "rush", "exact", duration_s=1.0, **rush),
     )
-    # db-failover is in FAULTS_BEYOND_LOCKS: row-lock is unbroken, although it oversells here.
     faults = make_summary(
         make_run("setnx", "crash", "deadlock"),
         make_run("setnx", "slow", "exact"),

@@ -1,13 +1,18 @@
-"""A failed test is run once more, and named, if a busy machine may fail its module."""
+"""The plugin tools.module_order repeats a failed test once if its module is in FLAKY.
+
+FLAKY lists the modules whose tests may fail on a busy machine. The summary lists each repeated test
+as REPEATED.
+"""
 
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: A module whose first try of its first test leaves a running process as garbage. If the garbage is
-#: collected in the next test, its ResourceWarning fails that test.
-MODULE = """
+#: The text of a test module. The first run of its first test fails, and leaves an object of a
+#: running process as garbage. If the next test collected this garbage, a ResourceWarning would make
+#: it fail.
+TEST_MODULE = """
 import gc
 import subprocess
 import sys
@@ -34,13 +39,14 @@ def test_fails():
 
 
 def run_tests(file: Path, root: Path) -> str:
-    """Write the tests in MODULE to a file, run them, and return the output of pytest.
+    """Write TEST_MODULE to a file, run its tests, and return the output of pytest.
 
-    Warnings are errors. The plugin tools.module_order repeats a test if its path below `root` is in
-    FLAKY.
+    Warnings are errors.
+
+    root  the folder that pytest takes for the root of the project: the paths in FLAKY begin there
     """
     file.parent.mkdir(parents=True)
-    file.write_text(MODULE)
+    file.write_text(TEST_MODULE)
     plugins = ("-p", "tools.module_order", "-p", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "-W", "error", "-c", "/dev/null"]
     process = subprocess.run(
@@ -55,9 +61,11 @@ def run_tests(file: Path, root: Path) -> str:
 
 
 def test_only_listed_modules_are_repeated_and_only_once(tmp_path: Path) -> None:
-    """MODULE has a test that fails once, a test that always fails, and a test between them.
+    """TEST_MODULE has a test that fails once, one that collects garbage, and one that always fails.
 
-    The test between them collects the garbage that the first one leaves when it fails.
+    testing/tests/ is in FLAKY. There the test that fails once is repeated, and its garbage is
+    collected before the next test. Elsewhere no test is repeated, and the garbage makes the next
+    test fail, so that all three tests fail.
     """
     listed_output = run_tests(tmp_path / "testing" / "tests" / "test_listed.py", tmp_path)
     assert "REPEATED testing/tests/test_listed.py::test_fails_once: a wait is" in listed_output
@@ -68,6 +76,4 @@ def test_only_listed_modules_are_repeated_and_only_once(tmp_path: Path) -> None:
     assert "1 failed, 2 passed" in listed_output
     unlisted_output = run_tests(tmp_path / "other" / "test_unlisted.py", tmp_path)
     assert "REPEATED" not in unlisted_output
-    # In a module that is not listed, test_collects_garbage fails, too: nothing has collected the
-    # garbage of test_fails_once before.
     assert "3 failed" in unlisted_output
