@@ -1,1 +1,1 @@
-"""Tests of Compose's files, the scripts and the Kubernetes manifests. None needs a server."""
+"""Tests of the Compose files, the scripts and the Kubernetes manifests. No test needs a server."""

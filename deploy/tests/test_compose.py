@@ -1,6 +1,6 @@
-"""The compose files: ports, limits, networks, health checks, timeouts, rights and secrets.
+"""The Compose files: ports, limits, networks, health checks, timeouts, privileges and secrets.
 
-Only test_compose_accepts_the_files needs Docker.
+The files are read as YAML. Only test_compose_accepts_the_files needs Docker.
 """
 
 import os
@@ -27,10 +27,14 @@ COMPOSE_FILES = ("docker-compose.yml", "deploy/docker/production.yml")
 
 
 class ComposeLoader(yaml.SafeLoader):
-    """A YAML loader that reads `!override` as a plain list, and the value of `!reset` as None."""
+    """A YAML loader that knows Compose's tags.
+
+    It reads a list with the tag `!override` as a plain list, and any value with `!reset` as None.
+    """
 
 
 def _construct_list(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> list[Any]:
+    """Return the list of a YAML node, without its tag."""
     return list(loader.construct_sequence(node))
 
 
@@ -40,7 +44,7 @@ SERVICES, PRODUCTION = (
     yaml.load((ROOT / name).read_text(), ComposeLoader)["services"] for name in COMPOSE_FILES
 )
 NGINX = (DOCKER / "nginx.conf").read_text()
-#: Service -> the volume of secrets that it mounts.
+#: Service of Compose -> the volume with the secrets that it mounts.
 SECRETS_VOLUMES = {
     **dict.fromkeys(["web-a", "web-b", "settle"], "secrets-shop"),
     **dict.fromkeys(["locust", "locust-ui"], "secrets-locust"),
@@ -48,8 +52,8 @@ SECRETS_VOLUMES = {
     "migrate": "secrets-migrate",
     "postgres": "secrets-postgres",
 }
-#: Service of make_secrets.sh -> the names of its secrets. It gets no other service's password, and
-#: only the key of its own certificate.
+#: Folder that make_secrets.sh writes for a service -> the names of the files in it. A service gets
+#: no password of another service, and the private key of its own certificate only.
 SECRETS_BY_SERVICE = {
     "shop": {
         "secret_key",
@@ -73,7 +77,7 @@ SECRETS_BY_SERVICE = {
 }
 
 
-#: A password that a user has chosen, in the form of the random ones.
+#: A password that the user has chosen. It has the form of the random passwords.
 OWN_PASSWORD = "0a" * 32
 
 
@@ -84,6 +88,7 @@ def apply_defaults(text: object) -> str:
 
 @pytest.mark.parametrize("files", [COMPOSE_FILES[:1], COMPOSE_FILES])
 def test_compose_accepts_the_files(files: tuple[str, ...]) -> None:
+    """`docker compose config` succeeds with the demo's file, and with that of production added."""
     if not shutil.which("docker") or subprocess.run(["docker", "compose", "version"]).returncode:
         pytest.skip("docker compose is not installed")
     file_options = [f"--file={name}" for name in files]
@@ -109,13 +114,17 @@ def test_only_nginx_and_locust_publish_a_port_and_only_on_loopback(
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_services_have_few_rights(name: str) -> None:
-    """Services are read-only and not root, without capabilities. `secrets` is an exception."""
+def test_services_have_few_privileges(name: str) -> None:
+    """A service has a read-only file system and no capabilities, and does not run as root.
+
+    The service `secrets` is an exception. It needs root, because it changes the owners of files. It
+    has no network.
+    """
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
-    if name == "secrets":  # needs root, because it makes other users the owners of its copies
+    if name == "secrets":
         assert (service["user"], service["cap_add"]) == ("0:0", ["CHOWN", "DAC_OVERRIDE"])
         assert service["network_mode"] == "none"
     else:
@@ -125,6 +134,7 @@ def test_services_have_few_rights(name: str) -> None:
 
 
 def test_production_has_no_demo_and_verifies_its_servers() -> None:
+    """In production there is no Locust, and nodes connect to PostgreSQL and Redis by TLS only."""
     for name in ("locust", "locust-ui", "locust-worker"):
         assert PRODUCTION[name] is None
     for name in ("web-a", "web-b", "migrate"):
@@ -139,7 +149,7 @@ def test_production_has_no_demo_and_verifies_its_servers() -> None:
 
 
 def test_environment_of_production_passes_check_deploy(tmp_path: Path) -> None:
-    """The operator has to set only ALLOWED_HOSTS, beside the compose files and the secrets."""
+    """With the Compose files and the secrets, ALLOWED_HOSTS is all that the operator has to set."""
     make_secrets(tmp_path)
     settings_of_node = {**SERVICES["web-a"]["environment"], **PRODUCTION["web-a"]["environment"]}
     environment = {
@@ -150,7 +160,7 @@ def test_environment_of_production_passes_check_deploy(tmp_path: Path) -> None:
 
 
 def assert_check_deploy_passes(environment: dict[str, str]) -> None:
-    """Run Django's deployment checks in this environment, and require that they pass."""
+    """Run `django check --deploy` with these environment variables, and assert that it passes."""
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     process = subprocess.run(
         [sys.executable, "-m", "django", "check", "--deploy", "--fail-level", "WARNING"],
@@ -164,13 +174,14 @@ def assert_check_deploy_passes(environment: dict[str, str]) -> None:
 
 # --- what a container may reach, and take ---------------------------------------------------------
 
-#: The services in the network `back`, which has no way out.
+#: The services that are only in the network `back`, from which the internet cannot be reached.
 BACK_SERVICES = {"postgres", "redis", "zookeeper", *(f"redlock-{number}" for number in range(1, 6))}
-#: The services in `back` and in `front`. All other services are only in `front`.
+#: The services in both networks, `back` and `front`. All other services are only in `front`.
 SERVICES_IN_BOTH_NETWORKS = {"web-a", "web-b", "migrate", "settle"}
 
 
 def test_only_the_shop_reaches_its_servers() -> None:
+    """The servers are in the network `back`. Of the other services, only the shop's are in it."""
     networks = yaml.load((ROOT / COMPOSE_FILES[0]).read_text(), ComposeLoader)["networks"]
     assert networks == {"front": None, "back": {"internal": True}}
     for name, service in SERVICES.items():
@@ -185,8 +196,8 @@ def test_only_the_shop_reaches_its_servers() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_container_is_bounded(name: str) -> None:
-    """Memory, processes, temporary files and logs have a limit."""
+def test_every_container_has_limits(name: str) -> None:
+    """The memory, the processes, the temporary files and the logs of a container are limited."""
     service = SERVICES[name]
     assert re.fullmatch("[12]g", service["mem_limit"])
     assert 0 < service["pids_limit"] <= 2048
@@ -217,7 +228,10 @@ class HealthyHandler(BaseHTTPRequestHandler):
 
 @pytest.mark.parametrize("name", HEALTH_CHECKS)
 def test_health_check_ignores_a_proxy(name: str) -> None:
-    """It reaches its server although HTTP_PROXY, which Docker may pass on, names a dead proxy."""
+    """A health check reaches its server even if HTTP_PROXY is set to a proxy that does not answer.
+
+    Docker may set HTTP_PROXY in a container.
+    """
     dead_proxy = "http://127.0.0.1:1"
     environment = dict(os.environ)
     environment |= dict.fromkeys(("http_proxy", "HTTP_PROXY", "all_proxy"), dead_proxy)
@@ -226,7 +240,7 @@ def test_health_check_ignores_a_proxy(name: str) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), HealthyHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         server_url = f"http://127.0.0.1:{server.server_port}"
-        _, program, *arguments = [  # `_` is the first word of the check, CMD
+        _, program, *arguments = [  # the first word of a health check is CMD
             re.sub(r"https?://127.0.0.1:\d+", server_url, word) for word in HEALTH_CHECKS[name]
         ]
         if program == "python":
@@ -247,9 +261,10 @@ def test_nginx_closes_idle_connections_before_the_node_does() -> None:
 
 
 def test_nginx_and_docker_wait_longer_than_a_node_answers() -> None:
+    """A node ends a request before nginx gives up on it, and stops before Docker kills it."""
     (read_timeout,) = re.findall(r"proxy_read_timeout (\d+)s", NGINX)
     assert int(read_timeout) > gunicorn_conf.timeout
-    # Not `non_idempotent`, with which nginx would send a failed purchase to a second node.
+    # With `non_idempotent`, nginx would send a purchase that has failed to the other node.
     assert re.findall(r"proxy_next_upstream (.+);", NGINX) == ["error timeout"]
     for name in ("web-a", "web-b", "nginx"):
         grace_seconds = int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
@@ -260,7 +275,10 @@ def test_nginx_and_docker_wait_longer_than_a_node_answers() -> None:
 def test_servers_fit_four_nodes_and_evict_no_lock(
     services: dict[str, Any],
 ) -> None:
-    """PostgreSQL has connections for four nodes, the most that docs/running.md starts."""
+    """PostgreSQL has enough connections for four nodes, the most in docs/running.md.
+
+    Redis never evicts a key, because the key may be a lock, and stores nothing on disk.
+    """
     command = services["redis"]["command"]
     options = dict(zip(command[1::2], command[2::2], strict=True))
     assert options["--maxmemory-policy"] == "noeviction"
@@ -270,20 +288,25 @@ def test_servers_fit_four_nodes_and_evict_no_lock(
     )
     (pool_size,) = re.findall(r"SHOP_DB_POOL=(\d+)", (ROOT / ".env.example").read_text())
     workers = int(apply_defaults(SERVICES["web-a"]["environment"]["WEB_WORKERS"]))
-    for_migrations_and_psql = 20
-    assert int(max_connections) >= 4 * workers * int(pool_size) + for_migrations_and_psql
+    connections_of_nodes = 4 * workers * int(pool_size)
+    connections_of_migrations_and_psql = 20
+    assert int(max_connections) >= connections_of_nodes + connections_of_migrations_and_psql
 
 
 # --- who may do what ------------------------------------------------------------------------------
 
 
 def read_rule(name: str) -> list[str]:
-    """Return the words of the rule for the user `shop`, the last line of an ACL file of Redis."""
+    """Return the words of the rule for the user `shop`: the last line of redis.NAME.acl."""
     return (DOCKER / f"redis.{name}.acl").read_text().splitlines()[-1].split()
 
 
-def test_redis_acl_allows_what_the_scripts_need_and_no_more() -> None:
-    """The test parses the scripts, because a rush may not execute every command in them."""
+def test_redis_acl_allows_the_commands_of_the_scripts() -> None:
+    """The user `shop` may execute the commands in the Lua scripts of the locks and of the shop.
+
+    It has neither all commands nor all keys. The commands are found in the text of the scripts,
+    because a load test may not execute every command.
+    """
     for name in ("demo", "production", "counter", "reserve"):
         rule = read_rule(name)
         assert rule[:5] == ["user", "shop", "on", "#PASSWORD_SHA256", "resetchannels"]
@@ -303,15 +326,19 @@ def test_redis_acl_allows_what_the_scripts_need_and_no_more() -> None:
         for command in re.findall(r"redis\.p?call\('(\w+)'", script.read_text().lower())
     }
     assert {"get", "publish"} <= commands_used, "the pattern finds no commands"
-    only_in_a_cluster = {"spublish"}
-    # In the scripts the pattern finds only `pubsub`. The rule names its subcommand, too.
+    commands_of_a_cluster = {"spublish"}
+    # The rule allows one subcommand of PUBSUB. In the scripts the pattern finds only `pubsub`.
     assert "+pubsub|numsub" in read_rule("demo")
     allowed_commands = {word.removeprefix("+") for word in read_rule("demo")} | {"pubsub"}
-    assert commands_used - only_in_a_cluster <= allowed_commands
+    assert commands_used - commands_of_a_cluster <= allowed_commands
 
 
 @pytest.mark.parametrize("name", SERVICES)
 def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
+    """A service can read its secrets and not write them. They are files, not variables.
+
+    The service `secrets` writes the secrets of all others.
+    """
     modes_by_volume = {}
     for volume in SERVICES[name].get("volumes", []):
         source, _, *modes = volume.split(":")  # source:folder, or source:folder:mode
@@ -333,9 +360,11 @@ def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
 def make_secrets(
     folder: Path, users_folder: Path | None = None, **environment: str
 ) -> dict[str, str]:
-    """Run make_secrets.sh, and return a dict: the path of each file in the folder -> its text.
+    """Run make_secrets.sh, and return the text of each file that it wrote, by the file's path.
 
-    users_folder  the folder of the secrets that a user has chosen; None: all are random
+    The paths are relative to `folder`.
+
+    users_folder  a folder with secrets that the user has chosen; None: all secrets are random
     """
     command = [DOCKER / "make_secrets.sh", folder]
     if users_folder is not None:
@@ -345,8 +374,13 @@ def make_secrets(
     return {str(path.relative_to(folder)): path.read_text() for path in files}
 
 
-def test_secrets_are_random_private_and_kept_and_each_service_gets_its_own(tmp_path: Path) -> None:
-    users_folder = tmp_path / "given"
+def test_each_service_gets_its_secrets_and_they_stay_the_same(tmp_path: Path) -> None:
+    """make_secrets.sh makes random secrets, and copies a service's secrets into its own folder.
+
+    Only their owners can read them. A secret that the user has chosen is not replaced. A second run
+    changes nothing.
+    """
+    users_folder = tmp_path / "chosen"
     users_folder.mkdir()
     (users_folder / "redis_password").write_text(OWN_PASSWORD + "\n")
     texts = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
@@ -359,9 +393,10 @@ def test_secrets_are_random_private_and_kept_and_each_service_gets_its_own(tmp_p
         assert modes == {0o400}
     vault = {path.name: path for path in (tmp_path / "vault").iterdir()}
     assert {path.stat().st_mode & 0o777 for path in vault.values()} == {0o600}
-    # Files with a dot or pgpass in their names are certificates, keys, or made from the secrets.
+    # Files with a dot in their names are certificates and keys. Those with `pgpass` are made from
+    # the passwords. All other files have a random secret.
     secrets = [texts[f"vault/{name}"] for name in vault if "." not in name and "pgpass" not in name]
-    assert len(secrets) == len(set(secrets)) == 7, "the key, two tokens and four passwords"
+    assert len(secrets) == len(set(secrets)) == 7, "Django's key, two tokens and four passwords"
     assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in secrets)
     password = texts["postgres/app_password"]
     assert texts["shop/pgpass_app"] == f"*:*:*:oversold_app:{password}"
@@ -376,9 +411,13 @@ def test_secrets_are_random_private_and_kept_and_each_service_gets_its_own(tmp_p
 
 
 class PasswordListener:
-    """A server that asks each client for its password in plain text, as PostgreSQL can."""
+    """A server that speaks PostgreSQL's protocol until it has received a client's password.
 
-    #: The message type, the length of the message in bytes, and the code of this request.
+    It requests the password in plain text. Each message of the protocol has a length of four bytes,
+    which counts itself. Before the length there is a type of one byte, except in the first message.
+    """
+
+    #: The request of the password: its type, its length, and the code for plain text.
     AUTHENTICATION_CLEARTEXT = b"R" + (8).to_bytes(4) + (3).to_bytes(4)
 
     def __init__(self) -> None:
@@ -386,28 +425,34 @@ class PasswordListener:
         self.port = self.socket.getsockname()[1]
         self.password = b""
 
-    def answer(self) -> None:
-        """Read the password of one client, and close the connection."""
+    def receive_password(self) -> None:
+        """Accept one client, store its password in `password`, and close the connection."""
         client, _ = self.socket.accept()
         with client, client.makefile("rwb") as stream:
-            stream.read(int.from_bytes(stream.read(4)) - 4)  # the startup message
+            startup_length = int.from_bytes(stream.read(4))
+            stream.read(startup_length - 4)
             stream.write(self.AUTHENTICATION_CLEARTEXT)
             stream.flush()
             assert stream.read(1) == b"p"  # the type of the message with the password
-            self.password = stream.read(int.from_bytes(stream.read(4)) - 4).rstrip(b"\0")
+            password_length = int.from_bytes(stream.read(4))
+            self.password = stream.read(password_length - 4).rstrip(b"\0")
 
 
 @pytest.mark.parametrize("password", ["plain", "pa:ss\\word", ":\\:", "\\\\", "&/*"])
 def test_libpq_reads_any_password_from_the_file(tmp_path: Path, password: str) -> None:
-    users_folder = tmp_path / "given"
+    """make_secrets.sh escapes a password in the file pgpass_app, which libpq reads.
+
+    psycopg, which uses libpq, sends the password to a listener in place of PostgreSQL.
+    """
+    users_folder = tmp_path / "chosen"
     users_folder.mkdir()
     (users_folder / "app_password").write_text(password + "\n")
     secrets = make_secrets(tmp_path, users_folder)
     assert secrets["postgres/app_password"] == password
     listener = PasswordListener()
-    thread = threading.Thread(target=listener.answer)
+    thread = threading.Thread(target=listener.receive_password)
     thread.start()
-    with pytest.raises(psycopg.OperationalError):  # the listener hangs up after the password
+    with pytest.raises(psycopg.OperationalError):  # the listener closes the connection
         psycopg.connect(
             f"host=127.0.0.1 port={listener.port} user=oversold_app dbname=oversold",
             sslmode="disable",

@@ -1,4 +1,8 @@
-"""deploy/docker/rolling_restart.sh, with a program in place of Docker that records each command."""
+"""deploy/docker/rolling_restart.sh restarts one node after the other, here without Docker.
+
+A node is a web server of the shop, `web-a` or `web-b`. While a node is restarted, nginx sends it no
+requests. A script replaces Docker.
+"""
 
 import os
 import signal
@@ -11,11 +15,12 @@ from servers.embedded import ROOT
 from servers.tests.interrupts import stop_ignoring_sigint
 from servers.tests.polling import eventually
 
-#: A program in place of Docker, which writes each command into the file `calls` of its folder.
-#: Further files there: `containers` has the ids of a node's running containers, `health` the health
-#: of every container, `migrate_exit_code` how the migration ends. While `wait` exists, the command
-#: that creates a node again does not end.
-DOCKER = """#!/bin/sh
+#: A script that replaces Docker. It appends each command to the file `calls` of its folder. The
+#: output of the commands is in further files of the folder: `containers` has the ids of a node's
+#: running containers, `health` the health of every container, and `migrate_exit_code` the exit code
+#: of the migration. While the file `wait` exists, the command that creates a node's container again
+#: (`up --force-recreate`) does not end.
+DOCKER_STUB = """#!/bin/sh
 folder=$(dirname "$0")
 echo "$*" >> "$folder/calls"
 case "$*" in
@@ -29,22 +34,22 @@ esac
 
 
 class Restart:
-    """One run of rolling_restart.sh, with a program in place of Docker that records each command.
+    """A run of rolling_restart.sh with DOCKER_STUB in place of Docker.
 
-    The files of `folder` tell that program what to answer.
+    folder  the folder of DOCKER_STUB, with the files that it reads and writes
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         docker = folder / "docker"
-        docker.write_text(DOCKER)
+        docker.write_text(DOCKER_STUB)
         docker.chmod(0o755)
         (folder / "containers").write_text("abc\n")
         (folder / "health").write_text("healthy")
         (folder / "migrate_exit_code").write_text("0")
 
     def start(self) -> subprocess.Popen[str]:
-        """Start the script, with the program in place of Docker first in PATH."""
+        """Start rolling_restart.sh. In its PATH, DOCKER_STUB comes before Docker."""
         return subprocess.Popen(
             [ROOT / "deploy/docker/rolling_restart.sh", "-f", "one.yml"],
             env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"},
@@ -57,20 +62,22 @@ class Restart:
 
     @property
     def calls(self) -> list[str]:
-        """The Docker commands that were run so far."""
+        """The arguments of each Docker command so far."""
         return (self.folder / "calls").read_text().splitlines()
 
     def has_called(self, text: str) -> bool:
-        """Return whether a Docker command with this text was run."""
+        """Return whether the script has called Docker with arguments that contain this text."""
         return (self.folder / "calls").exists() and any(text in call for call in self.calls)
 
 
 @pytest.fixture
 def restart(tmp_path: Path) -> Restart:
+    """Return a run that has not started. By default, the stub's containers are healthy."""
     return Restart(tmp_path)
 
 
 def test_rolling_restart_migrates_before_it_touches_a_node(restart: Restart) -> None:
+    """The first command is the migration. Then the container of each node is created again."""
     process = restart.start()
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
@@ -81,27 +88,36 @@ def test_rolling_restart_migrates_before_it_touches_a_node(restart: Restart) -> 
 
 
 def test_node_whose_container_has_exited_is_started_again(restart: Restart) -> None:
-    """A container that has exited is not listed, so the script finds none. It still creates one."""
+    """The script creates a container for a node that has no running container.
+
+    Docker does not list a container that has exited.
+    """
     (restart.folder / "containers").write_text("")
     process = restart.start()
     eventually(lambda: restart.has_called("force-recreate"), what="the script creates a node again")
-    os.killpg(process.pid, signal.SIGTERM)  # or it would wait for the new container to be listed
+    # Without the signal, the script would wait until Docker lists the new container.
+    os.killpg(process.pid, signal.SIGTERM)
     process.communicate(timeout=60)
     assert restart.has_called("--force-recreate --scale web-a=1 web-a")
 
 
-def test_rolling_restart_stops_where_the_migration_fails(restart: Restart) -> None:
+def test_rolling_restart_stops_if_the_migration_fails(restart: Restart) -> None:
+    """The script ends with the exit code of the migration, and restarts no node."""
     (restart.folder / "migrate_exit_code").write_text("3")
     process = restart.start()
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (3, "")
-    assert len(restart.calls) == 1  # the migration; no node was touched
+    assert len(restart.calls) == 1  # the migration
 
 
 @pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_rolling_restart_names_the_node_that_is_out(
     restart: Restart, stop_signal: signal.Signals
 ) -> None:
+    """The script is interrupted while the container of web-a is created again.
+
+    nginx then sends no requests to web-a, and the script says so and what to do.
+    """
     (restart.folder / "wait").touch()  # while this file exists, the creation of a node does not end
     process = restart.start()
     eventually(lambda: restart.has_called("force-recreate"), what="the script creates a node again")
