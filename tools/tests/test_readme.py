@@ -125,8 +125,8 @@ def make_run(lock: str, fault: str, verdict: str, **fields: object) -> Any:
 def test_tables_say_under_which_faults_each_strategy_broke() -> None:
     """A verdict other than `exact` means that the fault broke the strategy.
 
-    The fault db-failover is in FAULTS_BEYOND_LOCKS, which the tables leave out. So `row-lock` counts as
-    unbroken, although it oversold under this fault.
+    The fault db-failover is in FAULTS_BEYOND_LOCKS, which the tables leave out. So `row-lock` is
+    unbroken in the tables, although it oversold under this fault.
     """
     rush = {"buyers": 200, "initial_stock": 100, "hold_ms": 0}
     matrix = make_summary(
