@@ -171,7 +171,7 @@ ATTACKS_ON_LOCUST = {
     "the restock token sent elsewhere": ("/swarm", {"host": "SINK"}),
     "the buyers sent elsewhere": ("/swarm", {"nodes": "SINK", "user_count": "2"}),
     "another token": ("/swarm", {"restock_token": "guessed"}),
-    "buyers that stay": ("/swarm", {"stay": "true"}),
+    "a file run as a target": ("/swarm", {"target": "FILE"}),
     "a stop": ("/stop", {}),
     "statistics deleted": ("/stats/reset", {}),
     # A form of text/plain sends `name=value`. Here that is a JSON object whose host is "=".
