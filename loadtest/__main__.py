@@ -7,7 +7,8 @@ from types import FrameType
 
 
 def end_silently(signal_number: int, frame: FrameType | None) -> None:
-    os._exit(130)  # the exit code of a shell's command after SIGINT
+    """End this process on Ctrl-C at once, without a traceback."""
+    os._exit(130)  # the usual exit code of a command that SIGINT has ended
 
 
 if __name__ == "__main__":

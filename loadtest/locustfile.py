@@ -83,13 +83,13 @@ def set_up(environment: Environment, web_ui: Any, **_: Any) -> None:
 
 
 @events.test_start.add_listener
-def open_the_sale(**_: Any) -> None:
+def begin_rush(**_: Any) -> None:
     interrupt.restore()
     rushes.begin_rush()
 
 
 @events.test_stopping.add_listener
-def judge_a_stopped_rush(**_: Any) -> None:
+def conclude_stopped_rush(**_: Any) -> None:
     rushes.conclude_stopped_rush()
 
 

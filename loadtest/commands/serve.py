@@ -143,7 +143,7 @@ def make_plain_locust_command(stack: Stack) -> str:
     return f"SHOP_RESTOCK_TOKEN={stack.token} {shlex.join(arguments)}"
 
 
-def _print_if_moved(console: Console, url: str, usual_port: int) -> None:
+def _print_port_change(console: Console, url: str, usual_port: int) -> None:
     """Print a remark if the usual port was taken, so that the URL has another one."""
     port = url.rpartition(":")[2]
     if port != str(usual_port):
@@ -196,10 +196,10 @@ def _print_addresses(
     if admin_password:
         login = f"user {ADMIN_NAME}, password {admin_password}"
     console.print(f"page    {page}/  (choose a lock, press Start)")
-    _print_if_moved(console, page, SHOP_PORT)
+    _print_port_change(console, page, SHOP_PORT)
     console.print(f"admin   {page}/admin/  ({login})", soft_wrap=True)
     console.print(f"Locust  {locust_url}/  (its own web UI, with a drop-down of locks)")
-    _print_if_moved(console, locust_url, LOCUST_PORT)
+    _print_port_change(console, locust_url, LOCUST_PORT)
     console.print("plain Locust, in another terminal:")
     console.print(f"  {make_plain_locust_command(stack)}", soft_wrap=True)
     if len(urls) > 1:

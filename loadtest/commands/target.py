@@ -150,7 +150,9 @@ def judge_again(
     """
     if not changes:
         return
-    sentences = [f"{change}, {REREAD_AFTER_SECONDS:g} s after the first look" for change in changes]
+    sentences = [
+        f"{change}, {REREAD_AFTER_SECONDS:g} s after the rush was judged" for change in changes
+    ]
     run["findings"] = run["findings"] + sentences
     run["violations"] = run["violations"] + [CHANGED_LATER]
     run["orders"] = orders

@@ -50,6 +50,7 @@ class MeasuredWindow:
 
     @property
     def begin(self) -> float:
+        """The begin of the measurement, in nanoseconds."""
         return self.measurement.begin * 1e9
 
     @property
@@ -61,6 +62,7 @@ class MeasuredWindow:
 
     @property
     def seconds(self) -> float:
+        """The length of the window, which is never 0, because other figures are divided by it."""
         return max((self.end - self.begin) / 1e9, MIN_WINDOW_SECONDS)
 
     @cached_property

@@ -45,7 +45,11 @@ class LoadOptions:
 
     @property
     def threads(self) -> int:
-        """The number of threads of each worker. One worker may get all clients of its node."""
+        """The number of threads of each worker.
+
+        In the closed model, a worker needs a thread for each client of its node, because one worker
+        may get the connections of all of them.
+        """
         if self.arrivals_per_second:
             return OPEN_MODEL_THREADS
         clients_of_a_node = ceil(self.clients / self.nodes)

@@ -71,8 +71,8 @@ def render(data: Mapping[str, Any], entry: Path = PAGE / "main.js") -> str:
         where=html.escape(data["where"]),
         style=_read(ASSETS / "look.css") + _read(PAGE / "report.css"),
         data=as_json(data),
-        echarts=as_script(_read(ECHARTS / "echarts.min.js")),
-        script=as_script(bundle(entry)),
+        echarts=escape_script(_read(ECHARTS / "echarts.min.js")),
+        script=escape_script(bundle(entry)),
         licences=html.escape("\n\n".join(_read(ECHARTS / name) for name in LICENCES)),
     )
 
@@ -82,7 +82,7 @@ def as_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def as_script(text: str) -> str:
+def escape_script(text: str) -> str:
     """Return a script that is safe inside a <script> element.
 
     `</script` and `<!--` get a backslash. They may occur only in string literals of the script,

@@ -27,7 +27,7 @@ from loadtest.judge.verdict import Judgement
 MAX_LINES = 14
 #: The maximum number of buyers whose steps the story shows.
 MAX_FOLLOWED_BUYERS = 3
-#: The rules whose findings explain a broken sale, the best explanation first.
+#: The rules of the judge whose findings explain best why a sale is not exact, the best one first.
 EXPLAINING_RULES = ("stale_write", "overlap", "fence_fell", "double_order", "false_sold_out")
 #: The outcome of a failed release of the lock -> the words after "<buyer> releases, and".
 RELEASE_WORDS = {"expired": "finds that the lock was not its own", "unknown": "gets no answer"}
@@ -118,10 +118,10 @@ def _choose_followed_attempts(judgement: Judgement) -> list[str]:
     """
     ranks = {rule: rank for rank, rule in enumerate(EXPLAINING_RULES)}
 
-    def rank_of(finding: Finding) -> int:
+    def get_rank(finding: Finding) -> int:
         return ranks.get(finding.rule, len(ranks))
 
-    findings = sorted(judgement.findings, key=rank_of)
+    findings = sorted(judgement.findings, key=get_rank)
     attempts = [event["attempt"] for event in judgement.events if "attempt" in event]
     victims = [attempt for attempt in attempts if get_buyer_name(attempt).startswith("victim")]
     rivals = [attempt for attempt in attempts if get_buyer_name(attempt).startswith("rival")]

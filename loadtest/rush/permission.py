@@ -50,12 +50,12 @@ def require_permission(url: str, allowed_hostname: str, *, buyers: int) -> str:
         return ""
     if allowed_hostname.lower() == hostname.lower():
         return (
-            f"{buyers} buyers will rush {hostname} at one instant: press Ctrl-C if you are not "
-            "allowed to rush it"
+            f"{buyers} buyers will send requests to {hostname} at one instant: press Ctrl-C if you "
+            "are not allowed to do this"
         )
     flag_phrase = f"; {PERMISSION_FLAG} allows {allowed_hostname}" if allowed_hostname else ""
     raise TargetError(
-        f"{hostname} is not this machine{flag_phrase}. {buyers} buyers at one instant may "
-        "take a shop down, and against one that is not yours it is an attack. If you may "
-        f"rush it, add {PERMISSION_FLAG} {hostname}"
+        f"{hostname} is not this machine{flag_phrase}. {buyers} buyers at one instant may take a "
+        "shop down, and against a shop that is not yours this is an attack. If you are allowed to "
+        f"do it, add {PERMISSION_FLAG} {hostname}"
     )

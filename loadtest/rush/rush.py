@@ -154,7 +154,7 @@ class Rush:
         rush    the id of the rush
         plan    the fields of the RushPlan, without its token
         clock   the offset of this machine's clock, see messages.measure_clock_offset()
-        state   the attributes that the target's open() has set, for the workers' targets
+        state   the attributes of the target after open(), for the workers' targets
         shares  by the id of each process, the arguments of a range() with its buyers' numbers
         """
         attributes_before = dict(vars(self.target))

@@ -20,9 +20,8 @@ class Answer:
     outcome: str  # one of OUTCOMES (judge/outcomes.py), set by the functions below
     order: int | str | None = None  # the number of the order, if the answer has one
     why: str = ""  # the shop's error message, or its reason to refuse the purchase
-    may_have_sold: bool = (
-        False  # whether a unit may have been sold although the answer has no order
-    )
+    #: Whether a unit may have been sold, although the answer does not say so.
+    may_have_sold: bool = False
     retry_after_seconds: float = 0.0  # the shop's Retry-After, if too many buyers wait
     #: Further fields of the answer that the judge compares. Only this project's shop has them.
     body: Mapping[str, Any] = field(default_factory=dict)

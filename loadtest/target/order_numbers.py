@@ -48,7 +48,7 @@ def get_trailing_number(number: object) -> Number:
     return int(trailing_digits[0])
 
 
-#: The normalizers, from the one that considers the fewest numbers equal to the one with the most.
+#: The normalizers, the strictest first: each one makes more numbers equal than the one before it.
 NORMALIZERS: tuple[Normalizer, ...] = (
     parse_canonical_number,
     strip_number_format,
@@ -68,15 +68,17 @@ def find_common_normalizer(
     listed_numbers    the numbers in orders()
     """
     for normalizer in NORMALIZERS:
+        keeps_numbers_distinct = all(
+            _count_distinct(normalizer, numbers) == _count_distinct(parse_canonical_number, numbers)
+            for numbers in (answered_numbers, listed_numbers)
+        )
         normalized_answers = set(map(normalizer, answered_numbers))
-        normalized_list = set(map(normalizer, listed_numbers))
-        answers_stay_distinct = len(normalized_answers) == len(
-            set(map(parse_canonical_number, answered_numbers))
-        )
-        listed_stay_distinct = len(normalized_list) == len(
-            set(map(parse_canonical_number, listed_numbers))
-        )
-        has_common_number = not normalized_answers.isdisjoint(normalized_list)
-        if answers_stay_distinct and listed_stay_distinct and has_common_number:
+        has_common_number = not normalized_answers.isdisjoint(map(normalizer, listed_numbers))
+        if keeps_numbers_distinct and has_common_number:
             return normalizer
     return None
+
+
+def _count_distinct(normalizer: Normalizer, numbers: Collection[Number]) -> int:
+    """Return how many different numbers there are after normalization."""
+    return len(set(map(normalizer, numbers)))

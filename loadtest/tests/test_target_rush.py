@@ -119,7 +119,7 @@ def test_shop_that_hides_orders_is_detected(
 @pytest.mark.parametrize(
     ("mode", "verdict", "message"),
     [
-        ("deleting", "unknown", r"order A-\d is gone \(7 more\), 1 s after the first look"),
+        ("deleting", "unknown", r"order A-\d is gone \(7 more\), 1 s after the rush was judged"),
         ("repeating", "oversold", r"order A-\d-again is new \(7 more\), 1 s after"),
     ],
 )

@@ -412,7 +412,9 @@ def test_another_machine_is_loaded_only_with_the_users_permission() -> None:
         require_permission(url, "", buyers=200)
     with pytest.raises(TargetError, match=r"--i-may-load allows shop\.example"):
         require_permission(url, "shop.example", buyers=200)
-    assert "200 buyers will rush 192.0.2.1" in require_permission(url, "192.0.2.1", buyers=200)
+    assert "200 buyers will send requests to 192.0.2.1" in require_permission(
+        url, "192.0.2.1", buyers=200
+    )
     assert require_permission("http://127.0.0.1:8001", "", buyers=200) == ""
 
 

@@ -63,7 +63,7 @@ class FixedDispatcher(UsersDispatcher):
         """Do not rebalance when a worker is lost during a rush."""
 
 
-def worker_ids_in_dispatch_order(runner: Any) -> list[str]:
+def list_worker_ids_in_dispatch_order(runner: Any) -> list[str]:
     """Return the ids of the workers in the order in which they get users.
 
     Return an empty list if Locust runs without workers.

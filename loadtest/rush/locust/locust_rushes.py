@@ -25,7 +25,7 @@ from loadtest.judge.verdict import EXIT_CODES
 from loadtest.rush import messages
 from loadtest.rush.local_buyers import LocalBuyers, wait_forever
 from loadtest.rush.locust.locust_options import build_plan, load_target, require_permissions
-from loadtest.rush.locust.locust_private import FixedDispatcher, worker_ids_in_dispatch_order
+from loadtest.rush.locust.locust_private import FixedDispatcher, list_worker_ids_in_dispatch_order
 from loadtest.rush.messages import logger
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import LOCAL_PROCESS_ID, POLL_INTERVAL_SECONDS, Rush
@@ -191,7 +191,7 @@ class LocustRushes:
             plan=plan,
             target=Target(plan.hosts[0]),  # a placeholder until load_target() has succeeded
             runner=self.runner,
-            workers=worker_ids_in_dispatch_order(self.runner),
+            workers=list_worker_ids_in_dispatch_order(self.runner),
         )
         self.rush = rush
         self.options.rush = None
