@@ -73,12 +73,13 @@ def count_matched_by_number(
 def _rewrite_answered_numbers(
     counter: SaleCounter, shop_orders: list[dict[str, Any]], requests: Sequence[Request]
 ) -> None:
-    """Replace the order numbers in the requests' answers by the same numbers as orders() has them.
+    """Write the order numbers in the requests' answers as orders() writes them.
 
-    A normalizer (order_numbers.py) finds the same numbers: #0012 and 12 both become 12.
+    For example, if an answer has #0012 and orders() has 12, the answer gets 12. A normalizer
+    (order_numbers.py) finds out that they are the same number: it turns both into 12.
 
-    Raises TargetError if an answer has the number of an order from before this rush, or if read()
-    and orders() must have different numbers for the same order (see _rewrite_by_trailing_number).
+    Raises TargetError if an answer has the number of an order from before this rush. Also raises it
+    if read() and orders() number the same order differently (see _rewrite_by_trailing_number).
     """
     earlier_orders = get_listed_orders(counter.orders_before)
     listed_numbers = [order["order"] for order in earlier_orders + shop_orders]
@@ -110,7 +111,7 @@ def _rewrite_by_trailing_number(
     For example, `7` becomes EU-7 if the buyer's only order is EU-7, even if there is also a US-7.
 
     Raises TargetError if each of these buyers has exactly one order, and some buyer's answer does
-    not end with the digits of that order. Then read() and orders() must number the same order
+    not end with the digits of that order. This shows that read() and orders() number the same order
     differently.
 
     numbered_requests  the requests whose answer has the number of an order

@@ -133,6 +133,7 @@ class LocustRushes:
 
         Waits forever if the process has no buyers in the rush, or if they cannot be prepared.
         """
+        # Rush.open() describes the announcement. A share is the arguments of a range().
         shares = announcement["shares"]
         share = shares.get(self.runner.client_id) or shares.get(LOCAL_PROCESS_ID)
         if share is None:  # Locust may send users to a process that has no share of the buyers
@@ -144,12 +145,12 @@ class LocustRushes:
                 self.runner.send_message(kind, {"rush": announcement["rush"], **content})
 
         plan = RushPlan(**announcement["plan"])
-        numbers = range(*share)
+        buyer_numbers = range(*share)
         try:
             target = self._load_target_of_buyers(plan, announcement["state"])
             raise_file_limit(
-                len(numbers),
-                process=f"Locust with {len(numbers)} buyers in a process",
+                len(buyer_numbers),
+                process=f"Locust with {len(buyer_numbers)} buyers in a process",
                 advice="use more processes",
             )
         except (ShopUnreachable, StackError) as error:
@@ -158,7 +159,7 @@ class LocustRushes:
         self.buyers = LocalBuyers(
             id=announcement["rush"],
             plan=plan,
-            numbers=numbers,
+            numbers=buyer_numbers,
             target=target,
             send_message=send_message,
             seconds_ahead=messages.measure_seconds_ahead(announcement["clock"]),
