@@ -63,8 +63,8 @@ LAST_ANSWERS_TIMEOUT_SECONDS = 60
 OVERHEAD_SECONDS = 90.0
 #: The remark on a measurement that Locust itself may have slowed down.
 LOCUST_BUSY_MESSAGE = (
-    "Locust used its processor for more than 90 % of the time, so its own limit may have been "
-    "measured: give it more processes with --locust-workers"
+    "Locust used its processor for more than 90 % of the time, so its own limit was measured: "
+    "give it more processes with --locust-workers"
 )
 
 
