@@ -114,7 +114,7 @@ def render_page(
     """
     scripts = ""
     if script:
-        code = report.as_script(bundle(PARTS_FOLDER / script))
+        code = report.escape_script(bundle(PARTS_FOLDER / script))
         scripts = (
             f'<script type="application/json" id="data">{report.as_json(script_data)}</script>\n'
             f'<script type="module">\n{code}\n</script>'
