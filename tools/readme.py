@@ -110,7 +110,7 @@ def is_complete_matrix(runs: Sequence[Run]) -> bool:
     """Return whether these runs of `make matrix` are all that its tables need.
 
     They must have all strategies and the default number of buyers. A run without `buyers` stands
-    for a run that was not made, because a server or library that its strategy needs is missing.
+    for a run that was not made, because a part that its strategy needs is missing.
     """
     sizes = {run["buyers"] for run in runs if "buyers" in run}
     return sizes == {RushOptions().buyers} and _has_all_strategies(runs)

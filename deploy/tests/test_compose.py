@@ -40,6 +40,7 @@ def _construct_list(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> list[An
 
 ComposeLoader.add_constructor("!override", _construct_list)
 ComposeLoader.add_constructor("!reset", lambda loader, node: None)
+#: The services of the demo, and what production changes in them: service -> its definition.
 SERVICES, PRODUCTION = (
     yaml.load((ROOT / name).read_text(), ComposeLoader)["services"] for name in COMPOSE_FILES
 )
@@ -223,7 +224,7 @@ class HealthyHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        pass
+        """Log nothing."""
 
 
 @pytest.mark.parametrize("name", HEALTH_CHECKS)

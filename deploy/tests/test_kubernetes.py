@@ -18,6 +18,7 @@ from deploy.tests.test_compose import assert_check_deploy_passes
 from servers.embedded import ROOT
 
 FOLDER = ROOT / "deploy/kubernetes"
+#: The manifests in the folder `base`, as dicts.
 BASE_MANIFESTS = [
     manifest
     for name in yaml.safe_load((FOLDER / "base/kustomization.yaml").read_text())["resources"]
@@ -35,7 +36,9 @@ def find_manifests(kind: str) -> list[dict[str, Any]]:
     return [manifest for manifest in BASE_MANIFESTS if manifest["kind"] == kind]
 
 
+#: The settings of the shop: environment variable -> value.
 SETTINGS: dict[str, str] = find_manifests("ConfigMap")[0]["data"]
+#: The specifications of the pods: first that of a node, then that of the migration.
 POD_SPECS = [
     manifest["spec"]["template"]["spec"]
     for manifest in (*find_manifests("Deployment"), *find_manifests("Job"))

@@ -25,7 +25,7 @@ LEVELS_FILE = Path(__file__).with_name("levels.toml")
 
 
 def _ends_with_outcome(moves: Moves, schedule: str, outcome: str) -> bool:
-    """Return whether a purchase ends with this outcome in the last turn of a schedule."""
+    """Return whether a purchase ends in the last turn of a schedule, with this outcome."""
     return any(event[1:] == ["ends", outcome] for event in moves[schedule]["did"])
 
 

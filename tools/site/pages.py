@@ -243,8 +243,8 @@ def _render_outcome_rows(strategies: Sequence[str], outcomes: Sequence[ScheduleO
     strategies  strategies that have the same outcomes
     outcomes    their outcome in each of TURN_ORDERS
     """
-    # A name links to TURN_ORDERS[1]. In TURN_ORDERS[0] nothing interesting happens: A ends before
-    # B begins.
+    # A name links to TURN_ORDERS[1]. In TURN_ORDERS[0] the buyers do not meet: A ends before B
+    # begins.
     links = " ".join(
         f'<a href="index.html#{name}/{TURN_ORDERS[1]}">{name}</a>' for name in strategies
     )

@@ -134,11 +134,13 @@ def read_variables() -> set[str]:
 
 
 def make_page_id(page: Path) -> str:
+    """Return the path of a page in the repository, as the id of a test."""
     return str(page.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("page", CHECKED_PAGES, ids=make_page_id)
 def test_every_command_file_and_setting_of_a_page_exists(page: Path) -> None:
+    """The code in a page mentions only what exists in the repository."""
     text = page.read_text()
     assert list(find_unknown_commands(text)) == []
     assert list(find_missing_paths(text)) == []
@@ -174,6 +176,7 @@ def find_link_targets(text: str) -> list[str]:
 
 
 def find_headings(text: str) -> list[str]:
+    """Return the headings of a page, at all levels."""
     return re.findall(r"^#+ (.+)$", remove_code_blocks(text), re.MULTILINE)
 
 

@@ -183,6 +183,7 @@ class Recorder:
         self.trace.add("ends", outcome, self._observe_state())
 
     def _make_attempt(self) -> Attempt:
+        """Return the arguments of check_out() for the buyer that this thread runs."""
         return Attempt(PRODUCT, get_current_buyer(), self.strategy)
 
     def _await_next_turn(self) -> None:

@@ -128,6 +128,7 @@ class ProcessRecorder(Recorder):
         return RETRY_PAUSE_SECONDS
 
     def _make_attempt(self) -> Attempt:
+        """Return the arguments of check_out() for the buyer of this process."""
         return Attempt(PRODUCT, get_current_buyer(), self.strategy, key=self._idempotency_key)
 
     def _await_next_turn(self) -> None:

@@ -65,6 +65,7 @@ def test_level_offers_only_outside_events_of_its_world(level: Level) -> None:
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_task_is_a_sentence(level: Level) -> None:
+    """The page shows the task of a level without adding a period."""
     assert level.task.endswith(".")
 
 
