@@ -33,7 +33,9 @@ T = TypeVar("T")
 
 
 def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> list[Cell]:
-    """Set the judgement of each trial, and return the cells. Raises ShopUnreachable or RedisError.
+    """Judge each trial (one strategy under the fault), and return the trials' cells.
+
+    A cell has the trial's verdict and further results. Raises ShopUnreachable or RedisError.
 
     evidence     the observations that show that the fault happened
     leaked_keys  keys that remained on the lock servers after the sales
@@ -51,7 +53,12 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
 def make_unknown_cells(
     fault_name: str, strategies: Sequence[StrategyFacts], reason: str
 ) -> list[Cell]:
-    """Return an `unknown` cell for each strategy, with the reason why the fault is inconclusive."""
+    """Return a cell with the verdict `unknown` for each strategy.
+
+    A cell is the result of one strategy under one fault.
+
+    reason  why the fault is inconclusive
+    """
     return [
         _make_cell_with_defaults(
             fault_name,
@@ -113,7 +120,7 @@ def retry_until_answered(request: Callable[[], T]) -> T:
 
 
 def _find_keys_left_by(fault: Fault, trial: Trial, leaked_keys: Sequence[str]) -> list[str]:
-    """Return the leaked keys that may be those of a trial.
+    """Return the leaked keys that may be those of a trial (one strategy under the fault).
 
     These are the keys with its product's name, and the keys without any product's name.
     """
@@ -165,7 +172,9 @@ def _judge_trial(
 
 
 def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
-    """Return the cell of a judged trial, and add the judge's findings to the trial's problems.
+    """Return the cell of a judged trial (one strategy under the fault).
+
+    Problems that the judgement shows are added to the trial's problems.
 
     The cell is inconclusive if the verdict is unexpected, and the cause may be a buyer who was too
     slow although the fault did not hit it.
@@ -218,7 +227,7 @@ def _has_slow_buyer(trial: Trial) -> bool:
 
 
 def _find_problems(fault: Fault, trial: Trial, recovery: float | None) -> list[str]:
-    """Return the problems of a trial, except that its verdict is unexpected.
+    """Return the problems of a trial (one strategy under the fault), without its verdict.
 
     recovery  seconds from the start of the fault to the next sale; None if there was no sale, or if
               the fault does not measure them

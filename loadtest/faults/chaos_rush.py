@@ -253,6 +253,7 @@ class ChaosRush:
 def run_chaos_rush(testbed: Testbed, rush: ChaosRush, strategies: Sequence[StrategyFacts]) -> None:
     """Run the rush for these strategies, judge each of its sales, and store the outcome in `rush`.
 
+    In a rush all strategies sell at the same time, while its disturbances inject faults.
     A rush without evidence of a disturbance is inconclusive: its sales are `unknown`, unless they
     are oversold.
     """

@@ -105,7 +105,7 @@ class Fault(ABC):
         self.unique_id = secrets.token_hex(4)  # part of each product's name and each attempt's key
 
     def add_trial(self, strategy: StrategyFacts) -> None:
-        """Add a trial: a sale under this strategy, which the fault disturbs."""
+        """Add a trial: a sale under this strategy, during which the fault is injected."""
         # Under some strategies the victim stops at another point than under the rest.
         point_by_fault = VICTIM_POINTS.get(strategy["name"], {})
         trial = Trial(
@@ -122,10 +122,10 @@ class Fault(ABC):
         """Prepare the fault. The sales are open, and no buyer has sent a request yet."""
 
     def start_first_buyers(self, trial: Trial) -> None:
-        """Start the victim's purchase on node A, and wait until it stops at its point.
+        """Start the victim on node A, and wait until its purchase stops at `victim_stop_point`.
 
-        A fault without a `victim_stop_point` has no victim here. A first buyer buys instead, and
-        NotFired is raised if it cannot.
+        The victim is the buyer whom the fault hits. A fault without a `victim_stop_point` has no
+        victim here. A first buyer buys instead, and NotFired is raised if it cannot.
         """
         if self.victim_stop_point:
             # If the time to the next sale is measured, the unit of that sale must go to another
@@ -145,8 +145,9 @@ class Fault(ABC):
         """
 
     def run_buyers(self, trial: Trial) -> None:
-        """Start the rivals of a trial, then resume the victim and the rivals.
+        """Start the rivals of a trial (one strategy under the fault), then resume all its buyers.
 
+        Rivals are buyers who try to buy while the victim, the buyer hit by the fault, is stopped.
         The method runs for all trials at the same time, each in its own thread.
         """
         self.start_rivals(trial)
@@ -155,8 +156,9 @@ class Fault(ABC):
     def start_rivals(self, trial: Trial) -> None:
         """Start a rival on node B, and wait until it has read the stock or is answered.
 
-        A rival stops after it has read the stock. The wait ends after `rival_timeout_seconds` at
-        the latest. Some faults override this method, and start further buyers.
+        A rival is a buyer who tries to buy while the victim of the fault is stopped. It also stops
+        after it has read the stock. The wait ends after `rival_timeout_seconds` at the latest. Some
+        faults override this method, and start further buyers.
         """
         trial.start_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
 

@@ -216,7 +216,7 @@ def _resume_all_buyers(fault: Fault) -> None:
 
 
 def let_remaining_buyers_buy(trials: Sequence[Trial]) -> None:
-    """Let all buyers of each trial buy until they have a final answer.
+    """Let all buyers of each trial (one strategy under the fault) buy until they are answered.
 
     The buyers of the fault come first. Then new buyers come, until a trial has had BUYERS of them.
     A trial ends early if its sale has stopped; see _let_buy().
@@ -229,9 +229,10 @@ def let_remaining_buyers_buy(trials: Sequence[Trial]) -> None:
 
 
 def _let_others_buy(trial: Trial) -> None:
-    """Let the other buyers of a trial buy, unless its first buyer got no final answer.
+    """Let all buyers of a trial buy, after its first buyer has bought or tried to.
 
-    In that case the sale has stopped, and the others would wait in vain.
+    If the first buyer got no final answer, the sale has stopped. Then the others would wait in
+    vain, and do not start.
     """
     retrying_buyers = _find_retrying_buyers(trial)
     numbers = range(len(trial.buyers), BUYERS)

@@ -133,9 +133,10 @@ class Trial:
         return self.add_buyer(name).send_request(self.testbed.shop(node))
 
     def start_victim(self, *, retries: bool) -> None:
-        """Start the victim's purchase on node A, and wait until it stops at `victim_stop_point`.
+        """Start the victim on node A, and wait until its purchase stops at `victim_stop_point`.
 
-        The trial is inconclusive if the victim does not stop there.
+        The victim is the buyer whom the fault hits. The trial is inconclusive if the victim does
+        not stop there.
 
         retries  whether the victim repeats its request after an outcome that is retried
         """
@@ -216,7 +217,9 @@ class Trial:
     def start_rival(
         self, name: str, *, timeout_seconds: float, stop_at: str = "after_read"
     ) -> None:
-        """Start a rival on node B, and wait until it has stopped or is answered.
+        """Start a rival on node B, and wait until its purchase has stopped or is answered.
+
+        A rival is a buyer who tries to buy while the victim of the fault is stopped.
 
         stop_at          the points of the purchase at which the rival stops, comma-separated; by
                          default after it has got the lock and read the stock
@@ -266,7 +269,7 @@ class Trial:
         return float(end_ns - arrivals[0]["t"]) / 1e9
 
     def record_stop_duration(self, seconds: float) -> None:
-        """Record how long the victim was stopped.
+        """Record how long the purchase of the victim (the buyer whom the fault hits) was stopped.
 
         The trial is inconclusive if the victim's lock cannot have expired in this time.
         """
@@ -278,9 +281,9 @@ class Trial:
             )
 
     def resume_victim(self, timeout_seconds: float = RESUME_TIMEOUT_SECONDS) -> None:
-        """Resume the victim, and wait for its answer.
+        """Resume the victim (the buyer whom the fault hits), and wait for its answer.
 
-        The wait is short, because a rival may block the victim.
+        The wait is short, because another buyer may block the victim.
         """
         self.testbed.resume(self.victim)
         wait_for(lambda: self.victim.first_outcome, timeout_seconds)
@@ -307,7 +310,10 @@ class Trial:
         return first_outcome == outcome
 
     def resume_rivals(self) -> None:
-        """Resume the rivals in the order in which they started, and wait a short time for each."""
+        """Resume the rivals (buyers who compete with the victim), and wait a short time for each.
+
+        They are resumed in the order in which they started.
+        """
         for rival in self.rivals:
             self.testbed.resume(rival)
             rival.is_done.wait(RESUME_TIMEOUT_SECONDS)

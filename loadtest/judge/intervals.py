@@ -18,7 +18,7 @@ _Key = TypeVar("_Key")
 class AttemptHandler(NamedTuple):
     """The thread of a node that worked on an attempt.
 
-    A repeated attempt may have several handlers.
+    An attempt is all requests with one Idempotency-Key. So it may have several handlers.
     """
 
     node: str

@@ -138,6 +138,8 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
 def find_overlaps(holds: Sequence[LockHold]) -> list[tuple[LockHold, LockHold]]:
     """Return all pairs of overlapping holds, except pairs of the same owner.
 
+    A hold is the time from the grant of a lock to its release.
+
     holds  sorted by their starts
     """
     current_holds: list[LockHold] = []
@@ -172,6 +174,7 @@ def unlocked(record: SaleRecord) -> Iterator[Case]:
 def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
     """Return which part of a purchase was not inside a hold of the lock; empty if all was inside.
 
+    A hold is the time from the grant of a lock to its release.
     The text follows "order 7 was" in a message.
 
     was_answered  whether the buyer was answered `sold`
@@ -190,7 +193,7 @@ def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
 
 @rule("expired_hold", needs_node_records=True)
 def expired_hold(record: SaleRecord) -> Iterator[Case]:
-    """Rule: each hold ends with a successful release.
+    """Rule: each hold (the time from the grant of a lock) ends with a successful release.
 
     The rule does not apply if a fault may have taken the lock from its holder.
     """

@@ -97,6 +97,7 @@ def _describe_gap_before_answer(request: Request, node_events: Sequence[Event]) 
 def _describe_gap_after_hold(record: SaleRecord, hold: LockHold) -> str:
     """Return which part of a hold's end was not recorded; empty if nothing is missing.
 
+    A hold is the time from the grant of a lock to its release.
     The text follows "its node did not record" in a message.
 
     If the holder's request has no answer, or one that leaves the purchase open (type `info`), the

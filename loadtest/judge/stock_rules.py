@@ -131,7 +131,8 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
     The rule applies only to strategies that number the units. Under these strategies the stock
     that an order saw is the number of its unit.
     """
-    # A fault may delete promised orders from Redis. Then Redis may promise their units again.
+    # A fault may delete promised orders (accepted, but not in the database yet) from Redis. Then
+    # Redis may promise their units again.
     may_promise_again = record.mechanism.promises and not record.undisturbed
     if not record.mechanism.has_unit_numbers or may_promise_again:
         return

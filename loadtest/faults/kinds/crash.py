@@ -31,6 +31,7 @@ class CrashFault(NodeEndFault):
     def start_first_buyers(self, trial: Trial) -> None:
         """Start the victim, then two rivals, who wait for its lock until the node is killed.
 
+        The victim is the buyer whom the fault hits. Rivals are buyers on the other node.
         If waiters can take over an expired lock under the strategy, run_buyers() starts the rivals
         instead.
         """

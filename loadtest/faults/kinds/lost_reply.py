@@ -57,7 +57,10 @@ class LostReplyFault(Fault):
         self.require(took_effect, "the victim's command changed nothing on the server")
 
     def _lose_reply(self, trial: Trial) -> None:
-        """Drop the reply to the victim's command, and check the outcome of the victim's request."""
+        """Drop the reply to the victim's command, and check the outcome of its purchase request.
+
+        The victim is the buyer whom the fault hits; the command takes the lock or reserves a unit.
+        """
         rule = self._drop_reply(trial, self.testbed.redis_proxies[VICTIMS_NODE])
         outcome = trial.victim.send_request(self.testbed.shop(VICTIMS_NODE))
         self.require(rule.fired, "the proxy dropped no reply")

@@ -77,6 +77,7 @@ class PartitionDbFault(PartitionFault):
     def run_buyers(self, trial: Trial) -> None:
         """Resume the victim, which then waits for the database, and wait until a rival has bought.
 
+        The victim is the buyer whom the fault hits. A rival is a buyer on the other node.
         If the victim is answered `unavailable`, record how long it waited.
         """
         resumed_at = time.monotonic()
