@@ -220,6 +220,7 @@ class HealthyHandler(BaseHTTPRequestHandler):
     """A handler that answers every GET with 200."""
 
     def do_GET(self) -> None:
+        """Send the status 200 without a body."""
         self.send_response(200)
         self.end_headers()
 

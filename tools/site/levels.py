@@ -71,6 +71,8 @@ class Level:
         """Return the moves of the schedules that are possible in this level.
 
         Such a schedule has no outside event, or has one that the level offers.
+
+        moves  what happened in each turn of all schedules; see Moves in worlds.py
         """
         offered_events = [NO_EVENT] + self.events
         return {

@@ -203,7 +203,12 @@ def _apply_event(progress: BuyerProgress, kind: str, details: list[Any]) -> Buye
 
 
 def label_first_move(moves: Moves) -> str:
-    """Return the text of a button for a buyer's first move, from the events of A's first turn."""
+    """Return the text of the button for a buyer's first move.
+
+    It depends on what A does in its first turn. The first move of B is the same.
+
+    moves  what happened in each turn; see Moves in worlds.py
+    """
     kinds = [kind for _, kind, *_ in moves["A"]["did"]]
     if "setnx:before_expire" in kinds:
         return "SETNX"

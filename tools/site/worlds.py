@@ -178,11 +178,20 @@ def find_outside_event(schedule: str) -> str:
 
 
 def oversells(moves: Moves, schedule: str, units: int = 1) -> bool:
-    """Return whether there are more orders than units after a schedule."""
+    """Return whether there are more orders than units after a schedule.
+
+    moves     what happened in each turn; see Moves
+    schedule  a string of turns, such as `AAPBBG`
+    units     the stock at the beginning
+    """
     _, order_count, *_ = moves[schedule]["state"]
     return bool(order_count > units)
 
 
 def is_stuck(moves: Moves, schedule: str) -> bool:
-    """Return whether a buyer waits forever at the end of a schedule."""
+    """Return whether a buyer waits forever at the end of a schedule.
+
+    moves     what happened in each turn; see Moves
+    schedule  a string of turns, such as `AAPBBG`
+    """
     return any(kind == "forever" for _, kind, *_ in moves[schedule]["did"])

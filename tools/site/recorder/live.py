@@ -386,6 +386,9 @@ def record_moves(strategy: str, recorded_moves: Moves | None = None) -> Moves:
 
 
 def has_three_moves(moves: Moves) -> bool:
-    """Return whether buyer A, if B does not move, completes its purchase in three moves."""
+    """Return whether buyer A, if B does not move, completes its purchase in three moves.
+
+    moves  what happened in each turn; see Moves in worlds.py
+    """
     last_turn_of_purchase = moves.get("A" * MOVES_PER_PURCHASE, {"did": []})
     return ["A", "ends", "sold"] in last_turn_of_purchase["did"]

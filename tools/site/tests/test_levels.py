@@ -100,7 +100,10 @@ def test_recorded_verdict_fits_the_goal_of_the_level() -> None:
 
 
 def test_every_turn_has_a_line() -> None:
-    """The page shows a line for each turn, except a turn in which a buyer continues to wait."""
+    """The page shows a line for each turn, except a turn in which a buyer continues to wait.
+
+    narrate() returns what the page shows after each turn (a view).
+    """
     for name, moves in MOVES_BY_WORLD.items():
         views = narrate(moves, WORLDS[name])
         assert set(views) == {"", *moves}
