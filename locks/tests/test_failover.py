@@ -111,8 +111,10 @@ def test_demoted_master_gets_no_command_after_a_refusal(
     with pytest.raises(LockBackendError, match="read only"):
         lock.acquire(10)
     for _ in range(5):
-        lock.acquire(10).release()
-    assert pair.master.make_client().exists("lock:{refused}:fence")
+        lease = lock.acquire(10)
+        lease.release()
+    last_fence = pair.master.make_client().get("lock:{refused}:fence")
+    assert last_fence == str(lease.fence).encode()
 
 
 def test_waiters_move_to_the_new_master_after_a_refusal(
