@@ -389,7 +389,7 @@ def test_chaos_stops_at_a_violation_and_records_seed_and_history(
 ) -> None:
     """The only strategy is `none`, which chaos takes for a sound one here. It oversells at once.
 
-    UNBROKEN are the sound strategies, which must not break. CANARIES are the flawed ones.
+    UNBROKEN_STRATEGIES are sound, so they must not break. CANARIES are the flawed strategies.
     """
     monkeypatch.setattr(chaos_rush, "ARRIVAL_SECONDS", 0.05)
     monkeypatch.setattr(chaos_rush, "DISTURBANCE_START_SECONDS", 0.05)
