@@ -187,6 +187,8 @@ def test_prediction_is_kept_if_progress_changes_meanwhile(
 
     monkeypatch.setattr(commands.typed_lines, "ask_letter", take_hint_and_answer)
     assert commands.run("run") == 0  # without a prediction, it would return NOT_DONE_EXIT_CODE
+    record = Progress(commands.progress.folder).get_record(lessons()[3])
+    assert (record["predicted"], record["hints"]) == ("a", 1)
 
 
 def test_progress_damaged_during_a_session_is_reported(
