@@ -9,7 +9,7 @@ The story shows the injected faults, and the steps of the few buyers who explain
 1.021 s  rival-1 reads a stock of 10
 2.551 s  victim sells order 31, writes back 9
 2.560 s  rival-1 sells order 32, writes back 9: the decrement of order 31 is lost
-...      and 9 more sold, last sold out at 3.9 s: 11 orders for 10 units
+...      and 9 more sold, last answered sold_out at 3.9 s: 11 orders for 10 units
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -328,7 +328,7 @@ def _summarize_rest(judgement: Judgement, start_ns: int, unlisted_orders: int) -
         if request.outcome == "sold_out" and request.answered_at
     ]
     if sold_out_times:
-        phrases.append(f"last sold out at {(max(sold_out_times) - start_ns) / 1e9:.1f} s")
+        phrases.append(f"last answered sold_out at {(max(sold_out_times) - start_ns) / 1e9:.1f} s")
     if judgement.verdict == "deadlock":
         refused_buyers = sum(judgement.outcomes[outcome] for outcome in RETRIED_REFUSALS)
         end_ns = max(request.last_seen_at for request in judgement.requests)

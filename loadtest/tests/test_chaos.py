@@ -190,7 +190,8 @@ def test_read_of_a_server_is_retried_until_it_answers(monkeypatch: pytest.Monkey
 def test_violation_of_a_sound_strategy_is_always_a_failure(violating_cell: Cell) -> None:
     """The exit code is 1, although there are reasons to call the run inconclusive.
 
-    The run has no evidence of a disturbance, and no canary has broken.
+    The run has no evidence of a disturbance, and none of the canaries, the flawed strategies that
+    must break, has broken.
     """
     rushes = [make_rush(cells=[violating_cell])]
     assert chaos.list_inconclusive_reasons(rushes)

@@ -36,7 +36,7 @@ from loadtest.tests.checkout import read_newest_runs
 #: The strategies under which each fault is made. `token` has a flaw, and `redis` is sound.
 STRATEGIES = ("token", "redis")
 #: A stand-in for run_fault(): takes a fault's name and the strategies, and returns their cells.
-MakeFault = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
+RunFaultStub = Callable[[str, Sequence[StrategyFacts]], list[Cell]]
 
 
 def describe_strategy(name: str) -> StrategyFacts:
@@ -93,15 +93,15 @@ def _use_fake_testbed(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
 
 
 def run_faults(
-    monkeypatch: pytest.MonkeyPatch, make_fault: MakeFault, *faults: str
+    monkeypatch: pytest.MonkeyPatch, run_fault_stub: RunFaultStub, *faults: str
 ) -> tuple[int, str]:
     """Run the command `faults`, and return its exit code and its output.
 
-    make_fault  the function that the command calls instead of run_fault()
+    run_fault_stub  the function that the command calls instead of run_fault()
     faults      the names of the faults
     """
     monkeypatch.setattr(
-        command, "run_fault", lambda fault, strategies: make_fault(fault.name, strategies)
+        command, "run_fault", lambda fault, strategies: run_fault_stub(fault.name, strategies)
     )
     output = io.StringIO()
     exit_code = command.run(Console(file=output, width=120), faults=faults)
@@ -118,14 +118,14 @@ def test_command_gives_up_after_two_server_failures_in_a_row(
     """
     tried_faults = []
 
-    def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
+    def run_fault_stub(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
         tried_faults.append(fault)
         if fault == "slow":
             return make_cells(fault, strategies)
         raise StackError("node A did not start")
 
     faults = ("crash", "slow", "pause", "clock", "stall")
-    exit_code, output = run_faults(monkeypatch, make_fault, *faults)
+    exit_code, output = run_faults(monkeypatch, run_fault_stub, *faults)
     assert tried_faults == ["crash", "slow", "pause", "clock"]
     assert exit_code == EXIT_CODES["unknown"]
     runs = read_newest_runs(results)
@@ -142,12 +142,12 @@ def test_output_has_the_reason_for_an_unknown_verdict(
 ) -> None:
     """The reason is in the field `why` of a cell, the judged sale of one strategy under a fault."""
 
-    def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
+    def run_fault_stub(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
         return make_cells(
             fault, strategies, verdict="unknown", as_expected=False, why="1 never asked"
         )
 
-    exit_code, output = run_faults(monkeypatch, make_fault, "pause")
+    exit_code, output = run_faults(monkeypatch, run_fault_stub, "pause")
     assert exit_code == EXIT_CODES["unknown"]
     assert "redis under pause: unknown, expected exact (1 never asked)" in output
 
@@ -161,7 +161,7 @@ def test_results_are_written_after_each_fault(
     """
     faults_in_summary = []
 
-    def make_fault(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
+    def run_fault_stub(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
         is_first_fault = fault == "crash"  # before it there is no summary
         if not is_first_fault:
             (folder,) = results.iterdir()
@@ -172,7 +172,7 @@ def test_results_are_written_after_each_fault(
         return make_cells(fault, strategies)
 
     with pytest.raises(KeyboardInterrupt):
-        run_faults(monkeypatch, make_fault, "crash", "slow", "pause", "stall")
+        run_faults(monkeypatch, run_fault_stub, "crash", "slow", "pause", "stall")
     assert faults_in_summary == [{"crash"}, {"crash", "slow"}]
     assert {run["fault"] for run in read_newest_runs(results)} == {"crash", "slow"}
     assert (results / "latest" / "faults.md").read_text().startswith("# Faults")

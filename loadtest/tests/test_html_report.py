@@ -113,9 +113,10 @@ def test_hold_row_has_wait_fence_and_release_outcome() -> None:
     """A row of `holds` is a hold of the lock, the time in which a buyer has the lock.
 
     Its columns are the lane; the times at which the buyer began to acquire the lock, got it and
-    lost it, in milliseconds since the first request; the fence; and the outcome of the release. In
-    make_paused_sale() the first request is sent at 5 ms. A hold without a release ends with the
-    last event of its buyer, here the read at 4 ms.
+    lost it, in milliseconds since the first request; the fence; and the outcome of the release. The
+    lane is the row of the drawing, one for each buyer. In make_paused_sale() the first request is
+    sent at 5 ms, so the victim, which gets the lock at 10 ms, has the time 5.0 here. A hold without
+    a release ends with the last event of its buyer, here the read at 4 ms.
     """
     victim, rival, *_ = make_tables(make_paused_sale())["holds"]
     assert victim == [0, 1.0, 5.0, 2566.0, 7, "expired"]

@@ -280,7 +280,10 @@ def test_only_late_buyers_who_would_try_again_are_not_judged(outcome: str, verdi
 
 @pytest.mark.parametrize("outcome", ["busy", "throttled", "unavailable", "lost", "full"])
 def test_refused_buyers_who_had_time_to_try_again_are_judged(outcome: str) -> None:
-    """The second buyer comes at 2 s and is refused at 6 and at 10 s, when the measurement ends."""
+    """The second buyer comes at 2 s and is refused at 6 and at 10 s, when the measurement ends.
+
+    The run counts this buyer as `never_answered`, because a refusal is no final answer.
+    """
     measurement = measure(
         make_requests(1, "sold", begin=1.0, answer_seconds=0.1),
         make_requests(2, outcome, outcome, begin=2.0, answer_seconds=4.0),

@@ -65,7 +65,7 @@ def test_story_of_a_pause_shows_two_holders_and_the_lost_decrement() -> None:
         " 2.551 s  victim sells order 31, writes back 9",
         " 2.561 s  rival-1 sells order 32, writes back 9: the decrement of order 31 is lost",
         " 2.562 s  victim releases, and finds that the lock was not its own",
-        " ...      and 9 more sold, last sold out at 3.9 s: 11 orders for 10 units",
+        " ...      and 9 more sold, last answered sold_out at 3.9 s: 11 orders for 10 units",
     ]
 
 
@@ -119,7 +119,11 @@ def test_story_of_a_deadlock_shows_the_crash_and_the_refusals() -> None:
 
 
 def test_story_of_an_undersold_sale_shows_a_refused_buyer() -> None:
-    """One of two units is sold, and the other two buyers are answered `sold_out`."""
+    """One of two units is sold, and the other two buyers are answered `sold_out`.
+
+    The story begins with the first of these answers, at 0.000 s. The order is summarized in its
+    last line.
+    """
     sale = HistoryBuilder(stock=2)
     sale.buy(0, "buyer-1", 2)
     for key in ("buyer-2", "buyer-3"):
@@ -129,7 +133,10 @@ def test_story_of_an_undersold_sale_shows_a_refused_buyer() -> None:
     assert judgement.verdict == "undersold"
     lines = tell_story(judgement)
     assert " 0.000 s  buyer-2 is answered sold_out" in lines
-    assert lines[-1] == " ...      and 1 more sold, last sold out at 0.0 s: 1 order for 2 units"
+    assert (
+        lines[-1]
+        == " ...      and 1 more sold, last answered sold_out at 0.0 s: 1 order for 2 units"
+    )
 
 
 def test_story_shows_an_order_that_its_buyer_does_not_know() -> None:

@@ -54,9 +54,9 @@ CRASHED_BEFORE_EXPIRE = {
 
 
 def test_replacements_take_the_arguments_of_the_originals() -> None:
-    """A weakened fault replaces a function of the fault's code.
+    """A weakened fault is a fault in which one function is replaced by a weaker one.
 
-    If the replacement took other arguments, the test below would fail with a TypeError.
+    If the weaker function took other arguments, the test below would fail with a TypeError.
     """
     for weakened in WEAKENED_FAULTS:
         original = getattr(weakened.owner, weakened.attribute)

@@ -208,11 +208,13 @@ def make_client(lock_kind: str, port: int, ttl: float) -> Any:
     return module.Redis(port=port, socket_timeout=2)
 
 
-def claim_counter(lease: Any, writer: HistoryWriter, counter: FencedCounter | None) -> int | None:
-    """Check the lease, and claim the counter for its fence.
+def read_counter_under_fence(
+    lease: Any, writer: HistoryWriter, counter: FencedCounter | None
+) -> int | None:
+    """Check the lease, and read the counter, which then refuses writes with an older fence.
 
     Returns:
-        The count. None: the fence is stale, or there is no counter.
+        The count. None: the counter has seen a newer fence, or there is no counter.
     """
     writer.check_and_record(lease)
     return None if counter is None else counter.claim(lease.fence)
@@ -223,7 +225,7 @@ def increment_counter(
 ) -> None:
     """Check the lease, and set the counter to `count` + 1.
 
-    `count` is the result of claim_counter(). If it is None, only check the lease.
+    `count` is the result of read_counter_under_fence(). If it is None, only check the lease.
     """
     writer.check_and_record(lease)
     if counter is not None and count is not None:
@@ -238,7 +240,7 @@ def contend_in_thread(
     while not stop_event.is_set():
         try:
             with lock.hold(wait=rng.choice(WAITS_SECONDS)) as lease:
-                count = claim_counter(lease, writer, counter)
+                count = read_counter_under_fence(lease, writer, counter)
                 time.sleep(rng.choice(HOLDS_SECONDS))
                 increment_counter(lease, writer, counter, count)
         except EXPECTED_ERRORS:
@@ -281,7 +283,7 @@ async def contend_in_task(
             async with asyncio.timeout(rng.choice([None, None, None, 0.01, 0.1, 0.5])):
                 wait = rng.choice(WAITS_SECONDS)
                 async with lock.hold(wait=wait, cancel_on_loss=rng.random() < 0.5) as lease:
-                    count = claim_counter(lease, writer, counter)
+                    count = read_counter_under_fence(lease, writer, counter)
                     await asyncio.sleep(rng.choice(HOLDS_SECONDS))
                     increment_counter(lease, writer, counter, count)
         except (*EXPECTED_ERRORS, TimeoutError):

@@ -371,7 +371,9 @@ def test_refused_retry_does_not_hide_that_a_try_was_sent() -> None:
 
 
 def test_release_and_adoption_are_recognized_by_equal_scripts() -> None:
-    """If the reply to a retried release or adoption is -1, the result is an error.
+    """A retried release or adoption is an error if the reply is -1, "the lock was free".
+
+    The first attempt, whose reply was lost, may have released the lock or given it to the heir.
 
     SlotCommands recognizes these commands by their script. It must compare the content of the
     scripts: two threads that load a script at the same time have two equal objects. An adoption
