@@ -46,45 +46,45 @@ def perform(
 
     Raises WireError. Exceptions of signal handlers are passed on.
     """
-    turn: threading.Semaphore | None = None  # None: not acquired
+    held_semaphore: threading.Semaphore | None = None
 
-    def do(step: Step) -> Any:
+    def perform_step(step: Step) -> Any:
         """Perform one step and return its result."""
-        nonlocal turn
+        nonlocal held_semaphore
         if isinstance(step, Listen):
             return resources.wakeups.listen(step.until)
         if isinstance(step, RunScript):
             try:
-                return resources.connections.call(step.command, within=step.within)
+                return resources.connections.call(step.command, timeout=step.timeout)
             finally:
-                if turn is not None:
-                    used_turn = turn
+                if held_semaphore is not None:
+                    semaphore = held_semaphore
                     # Done before the release, so that the `finally` below does not release it again
                     # if a signal handler raises an exception in between.
-                    turn = None
-                    used_turn.release()
+                    held_semaphore = None
+                    semaphore.release()
         wake = _sleep(acquisition, step.mailbox)  # the step is a Sleep
         if wake is None:
-            turn = _take_turn(resources, acquisition.ends_at)
+            held_semaphore = _acquire_poll_semaphore(resources, acquisition.ends_at)
         return wake
 
     try:
-        return run_steps(steps, do)
+        return run_steps(steps, perform_step)
     finally:
-        if turn is not None:
-            turn.release()
+        if held_semaphore is not None:
+            held_semaphore.release()
 
 
-def _take_turn(resources: LockResources, until: float) -> threading.Semaphore | None:
+def _acquire_poll_semaphore(resources: LockResources, until: float) -> threading.Semaphore | None:
     """Acquire and return the semaphore that limits concurrent polls.
 
-    Returns None if that took longer than `until`, a time of our clock.
+    Returns None if it was not acquired by `until`, a time of our clock.
     """
-    turns = get_or_create(
-        resources.wakeups, "_turns", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS)
+    semaphore = get_or_create(
+        resources.wakeups, "_poll_semaphore", lambda: threading.Semaphore(MAX_CONCURRENT_POLLS)
     )
     seconds_left = max(0.0, min(until - now(), threading.TIMEOUT_MAX))
-    return turns if turns.acquire(timeout=seconds_left) else None
+    return semaphore if semaphore.acquire(timeout=seconds_left) else None
 
 
 def undo(resources: LockResources, acquisition: Acquisition) -> None:
@@ -97,7 +97,7 @@ def undo(resources: LockResources, acquisition: Acquisition) -> None:
         return
     reply = None  # stays None if a signal handler raises an exception before the reply
     try:
-        reply = resources.connections.call(step.command, within=step.within)
+        reply = resources.connections.call(step.command, timeout=step.timeout)
     except WireError as error:
         reply = error
     finally:

@@ -107,12 +107,12 @@ class Connections:
         self._idle: deque[Any] = deque(maxlen=max_idle)
         self.on_server_became_replica: Callable[[], None] = lambda: None
 
-    def call(self, command: Call, *, within: float | None, asking: bool = False) -> Any:
+    def call(self, command: Call, *, timeout: float | None, asking: bool = False) -> Any:
         """Run a script by its SHA-1, or by its text if the server does not know it.
 
         Args:
             command: The script with its keys and arguments.
-            within: Maximum number of seconds for connecting, and separately for the reply. The
+            timeout: Maximum number of seconds for connecting, and separately for the reply. The
                 client's socket_timeout applies if it is shorter, or if this is None.
             asking: Whether another node of the cluster redirected the command to this node by ASK.
 
@@ -123,7 +123,7 @@ class Connections:
             WireError: redis-py, valkey-py or the socket raised an error. An exception that a signal
                 handler or a credential provider raised is passed on as it is.
         """
-        timeout = self._address.timeout if within is None else min(within, self._address.timeout)
+        seconds = self._address.timeout if timeout is None else min(timeout, self._address.timeout)
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -131,7 +131,7 @@ class Connections:
         may_have_sent = False
         reusable = False
         try:
-            open_connection(connection, timeout)
+            open_connection(connection, seconds)
             may_have_sent = True
             (reply,) = run_scripts(connection, [command], asking=asking)
             reusable = True
@@ -212,7 +212,7 @@ def run_command(connection: Any, *command: bytes | str) -> Any:
 
 
 def run_on_new_connection(
-    address: Address, *commands: Sequence[bytes | str], within: float
+    address: Address, *commands: Sequence[bytes | str], timeout: float
 ) -> list[Any]:
     """Send commands over a new connection to the address, and return their replies.
 
@@ -221,7 +221,7 @@ def run_on_new_connection(
     """
     connection = address.make_connection()
     try:
-        open_connection(connection, min(within, address.timeout))
+        open_connection(connection, min(timeout, address.timeout))
         return [run_command(connection, *command) for command in commands]
     finally:
         connection.disconnect()

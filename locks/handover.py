@@ -79,7 +79,7 @@ class LeaseCommands:
         Args:
             lease: The lease of the token. None: this process does not hold it.
             token: The token.
-            seconds: A number of seconds that `mode` explains.
+            seconds: A number of seconds; `mode` says what it means.
             mode: LEAST: the lease lasts at least `seconds` from now on. ADD: it lasts that much
                 longer than before. SET: it lasts exactly `seconds` from now on.
 

@@ -6,9 +6,10 @@ one_file.py.
 A key with an expiry contains the token of the lock's holder. If the key exists, the acquire script
 puts the waiter into a queue. The release script gives the lock to the first waiter that is alive
 and still wants it, and wakes that waiter (wakeups.py). So a contended acquisition takes two
-commands, whatever the number of waiters, and no newcomer overtakes a waiter. (The first waiter of a
-process takes three: it asks, subscribes to the messages, and asks again. LIMITS.md says when the
-order is not kept.) A thread renews the leases (watchdog.py).
+commands, acquire and release, whatever the number of waiters, and no newcomer overtakes a waiter.
+(The first waiter of a process takes three, because it runs the acquire script again after it has
+subscribed to the messages. LIMITS.md says when the order is not kept.) A thread renews the leases
+(watchdog.py).
 
     commands of two processes that want the lock; B has subscribed before
 
@@ -60,8 +61,8 @@ class RedisLock(Options[Lease], Lock):
         renew: Whether the lease of a living holder is renewed each ttl / 3.
         max_hold: Seconds after which a lease is no longer renewed. None: no limit.
         fence_ttl: Seconds for which the last fence is remembered after the last grant or release, a
-            week by default. While a lease is renewed, the time begins anew when a third of it has
-            passed. It must be longer than a holder can be paused.
+            week by default. It must be longer than a holder can be paused. While a lease is
+            renewed, the expiry of the fence is renewed, too, each fence_ttl / 3.
         on_lost: Called with the lease and a `LossReason` when a lease is lost, in another thread.
         metrics: Hooks for counters and histograms.
 
@@ -94,9 +95,9 @@ class RedisLock(Options[Lease], Lock):
         After any exception the waiter is removed from the queue, as soon as the server answers
         again.
 
-        If the server is silent, the call ends with the wait, but not before 0.5 s and not after the
-        client's socket_timeout. Leaving the queue may take another 0.5 s. These limits apply
-        separately to connecting and to each reply.
+        If the server is silent, a command fails at the end of the wait. But a command gets at least
+        0.5 s, and at most the client's socket_timeout. Leaving the queue may take another 0.5 s.
+        These limits apply separately to connecting and to each reply.
 
         Args:
             wait: Seconds to wait at most. 0: try once. None: no limit.
@@ -239,4 +240,4 @@ class RedisLock(Options[Lease], Lock):
 
     def _call(self, command: Call) -> Any:
         """Run a script and return its reply. Raises WireError."""
-        return self._connections.call(command, within=None)
+        return self._connections.call(command, timeout=None)

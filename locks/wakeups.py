@@ -70,7 +70,7 @@ class WakeUps:
     def reset(self) -> None:
         """Start without waiters and without a subscription. Also used in a forked child."""
         self.waiters = ChannelWaiters(queue.SimpleQueue, self._renewals)
-        for lazy_attribute in ("_subscription_changed", "_turns"):
+        for lazy_attribute in ("_subscription_changed", "_poll_semaphore"):
             vars(self).pop(lazy_attribute, None)  # get_or_create() makes a new one
         self._thread: threading.Thread | None = None
         self._connection: Any = None
@@ -204,7 +204,7 @@ class WakeUps:
             commands = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)
             try:
                 role, subscribers = run_on_new_connection(
-                    self._address, *commands, within=VERIFY_SECONDS
+                    self._address, *commands, timeout=VERIFY_SECONDS
                 )
             except Exception as error:  # ignored: a PING on the subscription follows in any case
                 logger.debug("the server of the subscription cannot be verified: %s", error)

@@ -1,10 +1,10 @@
 """One thread per process and client that renews all leases, and marks the lost ones.
 
-In a cluster there is one for each node with leases. Its connection has a short timeout and no
-retries. sans_io/renewals.py decides what is due and evaluates the replies. The first lease starts
-the thread, which ends when there has been no lease for a while. Most leases last milliseconds and
-are released before their first renewal, so adding a lease wakes the thread only if it would sleep
-past that renewal.
+In a cluster there is one thread for each node with leases. The thread's connection has a short
+timeout and no retries. sans_io/renewals.py decides what is due and evaluates the replies. The first
+lease starts the thread, which ends when there has been no lease for a while. Most leases last
+milliseconds and are released before their first renewal. So a new lease wakes the thread only if
+the thread would otherwise sleep past the first renewal of that lease.
 """
 
 import logging
@@ -60,7 +60,7 @@ class Watchdog(Renewals):
         if self._thread is not None:
             self._wake()
 
-    def wake_driver_before(self, due: float) -> None:
+    def wake_before(self, due: float) -> None:
         """Wake the thread if it would sleep past this time."""
         if due < self._wakes_at:
             self._wake()
@@ -114,7 +114,7 @@ class Watchdog(Renewals):
 
     def _renew_due(self) -> None:
         """Renew the leases and release the abandoned tokens that are due."""
-        # A separate function, so that _run() does not keep any lock alive while it sleeps.
+        # Not part of _run(), whose local variables would keep the last locks alive while it sleeps.
         run_steps(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 
     def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The lock for asyncio. It shares its decisions with the lock for threads, one folder up."""
+"""The lock for asyncio. It and the lock for threads both use ../sans_io for their decisions."""
 
 from .lease import AsyncLease
 from .redis_lock import AsyncRedisLock

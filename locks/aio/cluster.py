@@ -42,7 +42,7 @@ class AsyncClusterNodes(ClusterNodes):
     ) -> T:
         """Perform the steps of route() and return their result. Raises WireError."""
 
-        async def do(step: RouteStep) -> Any:
+        async def perform_step(step: RouteStep) -> Any:
             """Perform one step and return its result."""
             if isinstance(step, Send):
                 return await send(step)
@@ -50,10 +50,10 @@ class AsyncClusterNodes(ClusterNodes):
             await asyncio.sleep(step.pause)
             return await self.refresh()
 
-        return await run_async(steps, do)
+        return await run_async(steps, perform_step)
 
     async def refresh(self) -> None:
-        """Look up which node has which slot, unless that was just done.
+        """Look up which node has which slot, unless the last look-up was a moment ago.
 
         Callers that need it at the same time share one look-up.
         """
@@ -67,7 +67,7 @@ class AsyncClusterNodes(ClusterNodes):
     def _read_slots_from(self, endpoint: Endpoint) -> Awaitable[Any]:
         """Return a node's reply to CLUSTER SLOTS, or the error in its place."""
         return reply_or_exception(
-            self.get_node(endpoint).connections.run("CLUSTER", "SLOTS", within=LOOK_UP_SECONDS)
+            self.get_node(endpoint).connections.run("CLUSTER", "SLOTS", timeout=LOOK_UP_SECONDS)
         )
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -97,7 +97,7 @@ class AsyncNodeWatchdog(NodeRenewals, AsyncWatchdog):
         endpoint_by_call_index, should_refresh = self.find_redirections(calls, replies)
         for index, endpoint in endpoint_by_call_index.items():
             connections = self.nodes.get_node(endpoint).connections
-            reply_future = connections.call(calls[index], within=timeout, asking=True)
+            reply_future = connections.call(calls[index], timeout=timeout, asking=True)
             replies[index] = await reply_or_exception(reply_future)
         if should_refresh:
             await self.nodes.refresh()
@@ -110,8 +110,8 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
     async def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as AsyncWakeUps.listen() does."""
         if not self.waiters.is_listening:
-            # The node that a step names is ignored: listen() subscribes at the node that
-            # _find_address() finds at that moment.
+            # The node in a step is ignored. Instead, AsyncWakeUps.listen() subscribes at the node
+            # that _find_address() returns at that moment.
             subscribe = super().listen
             steps = route(self.nodes.topology, self.slot, until)
             await self.nodes.perform_steps(steps, lambda _: subscribe(until))
@@ -136,33 +136,33 @@ class AsyncSlotResources(SlotCommands):
         return object()
 
     async def call(
-        self, command: Call, *, within: float | None, first_reply: Reply | None = None
+        self, command: Call, *, timeout: float | None, first_reply: Reply | None = None
     ) -> Any:
         """Run a script on the node of the slot, and return its reply. Raises WireError.
 
         Args:
             command: The script with its keys and arguments.
-            within: Seconds for all tries together, or None for the client's timeout.
+            timeout: Seconds for all tries together, or None for the client's timeout.
             first_reply: The reply to await for the first try, if post() has already sent it.
         """
-        unread_reply = first_reply
+        reply_to_posted_command = first_reply
 
         async def send(step: Send) -> Any:
             """Send the command and return its reply. The first try may have been sent already."""
-            nonlocal unread_reply
-            if unread_reply is not None:
-                posted_reply = unread_reply
-                unread_reply = None
+            nonlocal reply_to_posted_command
+            if reply_to_posted_command is not None:
+                posted_reply = reply_to_posted_command
+                reply_to_posted_command = None  # a second try sends the command itself
                 return await posted_reply
             connections = self.watchdog.get_node(step.endpoint).connections
-            reply = await connections.call(command, within=step.within, asking=step.asking)
+            reply = await connections.call(command, timeout=step.timeout, asking=step.asking)
             if not step.asking:  # so the slot is at this node, where its waiters must subscribe
                 self.wakeups.resubscribe_unless_at(step.endpoint)
             return reply
 
-        return await self.watchdog.perform_steps(self.route(command, within), send)
+        return await self.watchdog.perform_steps(self.route(command, timeout), send)
 
-    def post(self, command: Call, *, within: float | None) -> Reply:
+    def post(self, command: Call, *, timeout: float | None) -> Reply:
         """Send a command at once to the last known node of the slot.
 
         If that node refuses the command or does not answer, a task looks for the node that has the
@@ -173,9 +173,11 @@ class AsyncSlotResources(SlotCommands):
         """
         final_reply: Reply = asyncio.get_running_loop().create_future()
         _, keys, _ = command
-        first_reply = self.watchdog.get_node_of(keys[0]).connections.post(command, within=within)
+        first_reply = self.watchdog.get_node_of(keys[0]).connections.post(command, timeout=timeout)
 
-        def settle(last_try: asyncio.Future[Any], earlier_error: WireError | None = None) -> None:
+        def set_final_reply(
+            last_try: asyncio.Future[Any], earlier_error: WireError | None = None
+        ) -> None:
             """Set final_reply to the result or the error of the last try.
 
             If the last try was cancelled or failed with another error than WireError, the error of
@@ -192,13 +194,13 @@ class AsyncSlotResources(SlotCommands):
                 final_reply.exception()
 
         def on_first_reply(reply: Reply) -> None:
-            """Settle final_reply, or start a task that sends the command to the slot's new node."""
+            """Set final_reply, or start a task that sends the command to the slot's new node."""
             error = reply.exception()
             if isinstance(error, WireError):
-                retry = self.watchdog.start(self.call(command, within=within, first_reply=reply))
-                retry.add_done_callback(partial(settle, earlier_error=error))
+                retry = self.watchdog.start(self.call(command, timeout=timeout, first_reply=reply))
+                retry.add_done_callback(partial(set_final_reply, earlier_error=error))
             else:
-                settle(reply)
+                set_final_reply(reply)
 
         first_reply.add_done_callback(on_first_reply)
         return final_reply

@@ -233,36 +233,39 @@ class AsyncConnections:
             self._connections.append(CommandConnection(self._address, self.leave_replica))
         return self._connections[-1]
 
-    def call(self, command: Call, *, within: float | None, asking: bool = False) -> Reply:
+    def call(self, command: Call, *, timeout: float | None, asking: bool = False) -> Reply:
         """Run a script as Connections.call() does, and return the future of its reply.
 
         If the connection is open, the command is sent before this method returns, and it runs even
         if the future is not awaited. If the future is cancelled before the command is sent, the
         command is never sent.
         """
-        return self._submit(pack_evalsha(*command), within, command, asking=asking)
+        return self._submit(pack_evalsha(*command), timeout, command, asking=asking)
 
     #: Sends the command at once, as call() does here. On a cluster, call() has to be awaited first:
     #: see AsyncSlotResources.
     post = call
 
-    def run(self, *command: str | bytes, within: float) -> Reply:
+    def run(self, *command: str | bytes, timeout: float) -> Reply:
         """Send a command that is not a script, and return the future of its reply."""
-        return self._submit(pack_command(*command), within)
+        return self._submit(pack_command(*command), timeout)
 
     def _submit(
         self,
         packed: bytes,
-        within: float | None,
+        timeout: float | None,
         script: Call | None = None,
         *,
         asking: bool = False,
     ) -> Reply:
-        """Submit a command. Its future fails after `within` or the client's timeout, if shorter."""
+        """Submit a command. Its future fails after `timeout` seconds if no reply has come.
+
+        The client's timeout applies if it is shorter, or if `timeout` is None.
+        """
         connection = self.current_connection
-        timeout = self._address.timeout
+        client_timeout = self._address.timeout
         reply = connection.submit(packed, script, asking=asking)
-        seconds = timeout if within is None else min(within, timeout)
+        seconds = client_timeout if timeout is None else min(timeout, client_timeout)
         timer = reply.get_loop().call_later(seconds, connection.expire, reply)
 
         def on_reply(reply: Reply) -> None:
@@ -298,8 +301,8 @@ async def reply_or_exception(reply: Reply) -> Any:
         return error
 
 
-async def run_async(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]) -> T:
-    """Run the generator as steps.run_steps() does, but await `do`.
+async def run_async(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
+    """Run the generator as steps.run_steps() does, but await `perform`.
 
     A cancellation is thrown into the generator, as any other exception is.
     """
@@ -307,11 +310,11 @@ async def run_async(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any
         step = next(steps)
         while True:
             try:
-                answer = await do(step)
+                step_result = await perform(step)
             except BaseException as error:
                 step = steps.throw(error)
             else:
-                step = steps.send(answer)
+                step = steps.send(step_result)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:

@@ -179,13 +179,13 @@ class AsyncRedisLock(Options[AsyncLease]):
             grant = await commands.run(commands.adopt(handed, token, unique=True))
         except asyncio.CancelledError:
             # Release the lock now: the loop may end before the watchdog could release it.
-            resources.connections.post(self.build_release(token), within=None)
+            resources.connections.post(self.build_release(token), timeout=None)
             raise
         return self._start_lease(resources, token, grant, started_at)
 
     def _make_lease_commands(self, resources: AsyncResources) -> LeaseCommands:
         """Return the commands for the leases of this lock, which run in the loop of `resources`."""
-        call = partial(resources.connections.call, within=None)
+        call = partial(resources.connections.call, timeout=None)
         return LeaseCommands(self, resources.watchdog, lambda steps: run_async(steps, call))
 
     def _start_lease(
@@ -197,7 +197,7 @@ class AsyncRedisLock(Options[AsyncLease]):
         def send_release() -> Reply:
             """Send the release and return the future of its reply."""
             resources.watchdog.remove((self.keys[0], token))
-            reply: Reply = resources.connections.post(self.build_release(token), within=None)
+            reply: Reply = resources.connections.post(self.build_release(token), timeout=None)
             reply.add_done_callback(on_release_reply)
             return reply
 
@@ -224,7 +224,7 @@ class AsyncRedisLock(Options[AsyncLease]):
         """Run a script and return its reply. Raises LockBackendError instead of WireError."""
         resources = await self._get_resources()
         try:
-            return await resources.connections.call(command, within=None)
+            return await resources.connections.call(command, timeout=None)
         except WireError as error:
             raise self._make_backend_error(error) from error.__cause__
 
@@ -243,7 +243,7 @@ class AsyncAcquisition:
         acquisition = self._acquisition
         if isinstance(step, RunScript):
             self._last_connection = resources.connections.current_connection
-            return await resources.connections.call(step.command, within=step.within)
+            return await resources.connections.call(step.command, timeout=step.timeout)
         if isinstance(step, Listen):
             await resources.wakeups.listen(step.until)
             return None
@@ -276,7 +276,7 @@ class AsyncAcquisition:
             return
         connections = self._resources.connections
         in_order = self._last_connection is connections.current_connection
-        undo_reply = connections.post(step.command, within=step.within)
+        undo_reply = connections.post(step.command, timeout=step.timeout)
 
         def on_reply(reply: Reply) -> None:
             self._acquisition.evaluate_undo(reply.exception() or reply.result(), in_order=in_order)

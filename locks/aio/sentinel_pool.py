@@ -1,8 +1,9 @@
-"""The part of a client's Sentinel pool that opening a connection needs, for one event loop.
+"""A substitute for a client's Sentinel pool, with connections to the Sentinels for one event loop.
 
-A connection through Sentinels asks its pool for the master. The client's pool asks over the
-connections of the client's Sentinels, which belong to one loop. A lock may serve one loop after
-another.
+When a connection through Sentinels is opened, it asks its pool for the address of the master. The
+client's own pool sends this request over connections that belong to one loop. But a lock may serve
+one loop after another, so the locks of each loop use a substitute. It has only the methods and
+attributes that the opening of a connection needs.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class SentinelPool:
     def master_address(self) -> tuple[str, int] | None:
         """The address that the Sentinels last gave to the locks or to the client."""
         pool_address: tuple[str, int] | None = self._pool.master_address
-        client_asked_later = pool_address != self._pool_address_at_lookup
-        return pool_address if client_asked_later else self._discovered_address
+        has_client_looked_up_later = pool_address != self._pool_address_at_lookup
+        return pool_address if has_client_looked_up_later else self._discovered_address
 
     async def get_master_address(self) -> tuple[str, int]:
         """Ask the Sentinels for the master, and close the connections to them."""

@@ -101,7 +101,7 @@ class AsyncWakeUps:
     def _on_open(self) -> None:
         """Subscribe. Unless this is a cluster, ask for the server's role first."""
         assert self._link is not None
-        self._awaits_role = not self._in_cluster  # there AsyncSlotWakeUps knows the primary
+        self._awaits_role = not self._in_cluster  # in a cluster, AsyncSlotWakeUps finds the primary
         if self._awaits_role:
             self._link.write(pack_command(*ROLE_COMMAND))
         subscribe = "SSUBSCRIBE" if self._in_cluster else "SUBSCRIBE"
@@ -174,7 +174,7 @@ class AsyncWakeUps:
         try:
             # Errors are ignored, because the link is probed by a PING in any case.
             role, subscribers = [
-                await reply_or_exception(new_connection.run(*command, within=VERIFY_SECONDS))
+                await reply_or_exception(new_connection.run(*command, timeout=VERIFY_SECONDS))
                 for command in commands
             ]
         finally:

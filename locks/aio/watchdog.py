@@ -45,7 +45,7 @@ class AsyncWatchdog(Renewals):
         if not self._closed:  # a task that is started while the loop ends would never finish
             super().abandon(token, lock)
 
-    def wake_driver_before(self, due: float) -> None:
+    def wake_before(self, due: float) -> None:
         """Wake the task, or start it, if it would sleep past this time."""
         if due >= self._wakes_at:
             return
@@ -62,7 +62,7 @@ class AsyncWatchdog(Renewals):
         for a while to clean up, so their leases must still be renewed.
         """
         if task.cancelled() and not self._closed and self.get_next_due() < math.inf:
-            self.wake_driver_before(-math.inf)
+            self.wake_before(-math.inf)
 
     async def _run(self) -> None:
         """Renew and release what is due, until there was nothing to do for IDLE_SECONDS."""
@@ -80,12 +80,12 @@ class AsyncWatchdog(Renewals):
 
     async def _renew_due(self) -> None:
         """Renew the leases and release the abandoned tokens that are due."""
-        # A separate function, so that _run() does not keep any lock alive while it sleeps.
+        # Not part of _run(), whose local variables would keep the last locks alive while it sleeps.
         await run_async(self.generate_due_batches(), lambda batch: self._run_batch(*batch))
 
     async def _run_batch(self, calls: Sequence[Call], timeout: float) -> list[Any]:
         """Send all calls, then return their replies, or exceptions in place of replies."""
-        replies = [self.connections.call(call, within=timeout) for call in calls]
+        replies = [self.connections.call(call, timeout=timeout) for call in calls]
         try:
             return [await reply_or_exception(reply) for reply in replies]
         finally:

@@ -42,7 +42,7 @@ class ThreadClusterNodes(ClusterNodes):
     def perform_steps(self, steps: Generator[RouteStep, Any, T], send: Callable[[Send], Any]) -> T:
         """Perform the steps of route() in this thread and return their result. Raises WireError."""
 
-        def do(step: RouteStep) -> Any:
+        def perform_step(step: RouteStep) -> Any:
             """Perform one step and return its result."""
             if isinstance(step, Send):
                 return send(step)
@@ -50,7 +50,7 @@ class ThreadClusterNodes(ClusterNodes):
             time.sleep(step.pause)
             return self.refresh()
 
-        return run_steps(steps, do)
+        return run_steps(steps, perform_step)
 
     def refresh(self) -> None:
         """Look up which node has which slot, unless another thread has just done so."""
@@ -63,7 +63,7 @@ class ThreadClusterNodes(ClusterNodes):
         """Return a node's reply to CLUSTER SLOTS, or the error in its place."""
         try:
             return run_on_new_connection(
-                self.get_node(endpoint).address, ("CLUSTER", "SLOTS"), within=LOOK_UP_SECONDS
+                self.get_node(endpoint).address, ("CLUSTER", "SLOTS"), timeout=LOOK_UP_SECONDS
             )[0]
         except Exception as error:
             return error
@@ -96,7 +96,7 @@ class NodeWatchdog(NodeRenewals, Watchdog):
         for index, endpoint in endpoint_by_call_index.items():
             connections = self.nodes.get_node(endpoint).connections
             try:
-                replies[index] = connections.call(calls[index], within=timeout, asking=True)
+                replies[index] = connections.call(calls[index], timeout=timeout, asking=True)
             except WireError as error:
                 replies[index] = error
         if should_refresh:
@@ -110,8 +110,8 @@ class SlotWakeUps(SlotSubscription, WakeUps):
     def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as WakeUps.listen() does."""
         if not self.waiters.is_listening:
-            # The node that a step names is ignored: listen() subscribes at the node that
-            # _find_address() finds at that moment.
+            # The node in a step is ignored. Instead, WakeUps.listen() subscribes at the node that
+            # _find_address() returns at that moment.
             subscribe = super().listen
             steps = route(self.nodes.topology, self.slot, until)
             self.nodes.perform_steps(steps, lambda _: subscribe(until))
@@ -131,21 +131,21 @@ class SlotResources(SlotCommands):
         super().__init__(cluster.nodes, key)
         self._cluster = cluster  # keeps it alive
 
-    def call(self, command: Call, *, within: float | None) -> Any:
+    def call(self, command: Call, *, timeout: float | None) -> Any:
         """Run a script on the node of the slot, as Connections.call() does.
 
-        `within` limits the seconds of all tries together.
+        `timeout` limits the seconds of all tries together.
         """
 
         def send(step: Send) -> Any:
-            """Send the script to the node that the step names, and return the reply."""
+            """Send the script to the node in the step, and return the reply."""
             connections = self.watchdog.get_node(step.endpoint).connections
-            reply = connections.call(command, within=step.within, asking=step.asking)
+            reply = connections.call(command, timeout=step.timeout, asking=step.asking)
             if not step.asking:
                 self.wakeups.resubscribe_unless_at(step.endpoint)
             return reply
 
-        return self._cluster.nodes.perform_steps(self.route(command, within), send)
+        return self._cluster.nodes.perform_steps(self.route(command, timeout), send)
 
 
 class ClusterResources:

@@ -38,7 +38,12 @@ class ClusterNode:
 class ClusterNodes(Renewals):
     """All nodes of a cluster. Each lease is renewed at the node that has its slot.
 
-    The subclasses, for threads and for asyncio, set the three functions that make parts of a node.
+    There is a subclass for threads and one for asyncio. Each sets the three functions.
+
+    Attributes:
+        make_connections: Returns the connections to the node at an address.
+        make_watchdog: Returns the watchdog that renews the leases on the node at an address.
+        make_wakeups: Returns the waiters and the subscription of the slot of a key.
     """
 
     make_connections: Callable[[Address], Any]
@@ -54,8 +59,9 @@ class ClusterNodes(Renewals):
             client: The client of the cluster.
             cluster_nodes: The nodes that the client knows.
             pool: A connection pool of a node; its options apply to all nodes.
-            on_connect: The user's hook, which is called with each new connection. None: no hook. It
-                replaces the hook in the pool's options, which would keep the client alive.
+            on_connect: The user's hook, which is called with each new connection. None: no hook.
+                redis-py has put another hook into the pool's options: a method of the client, which
+                would keep the client alive. `on_connect` replaces that hook.
         """
         super().__init__()
         # The option is redis_connect_func in redis-py and valkey_connect_func in valkey-py.
@@ -73,7 +79,10 @@ class ClusterNodes(Renewals):
         return node or self._nodes.setdefault(endpoint, ClusterNode(self, endpoint))
 
     def get_wakeups_of(self, key: bytes) -> Any:
-        """Return the waiters and the subscription of the key's slot, as SlotWakeUps or its like."""
+        """Return the waiters and the subscription of the key's slot.
+
+        They are a SlotWakeUps for threads, and an AsyncSlotWakeUps for asyncio.
+        """
         slot = compute_slot(key)
         wakeups = self.wakeups.get(slot)
         if wakeups is None:
@@ -93,7 +102,7 @@ class ClusterNodes(Renewals):
         The result of each yield is the node's reply to CLUSTER SLOTS, or the error in its place.
 
         Renewals and waiters wait for the look-up. So if an earlier look-up succeeded, this look-up
-        ends after LOOK_UP_SECONDS. The next look-up asks the nodes that did not answer last.
+        ends after LOOK_UP_SECONDS. The next look-up leaves the nodes that did not answer for last.
         """
         started_at = now()
         for endpoint in list(self.topology.endpoints):
@@ -144,7 +153,7 @@ class NodeRenewals(Renewals):
 
     Attributes:
         nodes: All nodes of the cluster, a ClusterNodes.
-        endpoint: That of this node.
+        endpoint: The host and port of this node.
     """
 
     nodes: Any
@@ -166,7 +175,7 @@ class NodeRenewals(Renewals):
             new_watchdog = self._find_new_watchdog(key)
             if new_watchdog is not None:
                 new_watchdog.abandoned[lease_id] = abandoned
-                new_watchdog.wake_driver_before(abandoned.due)
+                new_watchdog.wake_before(abandoned.due)
                 self.abandoned.pop(lease_id, None)
         yield from super().generate_due_batches()
 
@@ -190,7 +199,7 @@ class NodeRenewals(Renewals):
                 error = reply if isinstance(reply, WireError) else WireError(reply, sent=True)
                 if is_temporary(error):
                     should_refresh = True
-                    self.nodes.topology.ask_last(self.endpoint)
+                    self.nodes.topology.query_last(self.endpoint)
             elif redirection.only_once:
                 endpoint_by_call_index[index] = redirection.endpoint
             else:
@@ -209,9 +218,9 @@ class SlotSubscription:
 
     Attributes:
         nodes: All nodes of the cluster, a ClusterNodes.
-        slot: The slot.
-        endpoint: That of the node of the last subscription; None before the first one, and if no
-            node is known to have the slot.
+        slot: The number of the slot.
+        endpoint: The host and port of the node at which this object last subscribed. None before
+            the first subscription, and if no node is known to have the slot.
     """
 
     nodes: Any
@@ -229,9 +238,9 @@ class SlotSubscription:
             self.resubscribe()
 
     def suspect_node(self) -> None:
-        """Have the next look-up ask the subscription's node last, because it did not answer."""
+        """Leave the subscription's node for last in the next look-up: it did not answer."""
         if self.endpoint is not None:
-            self.nodes.topology.ask_last(self.endpoint)
+            self.nodes.topology.query_last(self.endpoint)
 
     def has_slot_moved(self) -> bool:
         """Return whether the slot is no longer known to be at the node of the subscription."""
@@ -264,21 +273,22 @@ class SlotCommands:
         """This object, because its call() finds the node of the slot."""
         return self
 
-    def route(self, command: Call, within: float | None) -> Generator[RouteStep, Any, Any]:
+    def route(self, command: Call, timeout: float | None) -> Generator[RouteStep, Any, Any]:
         """Return the steps that run a script on the node of the slot: see slots.route().
 
         Args:
             command: The script with its keys and arguments.
-            within: Seconds for all tries together, but at most LONGEST_OUTAGE_SECONDS. None: the
+            timeout: Seconds for all tries together, but at most LONGEST_OUTAGE_SECONDS. None: the
                 client's timeout.
         """
         seconds = self.watchdog.address.timeout
-        if within is not None:
-            seconds = min(within, LONGEST_OUTAGE_SECONDS)
+        if timeout is not None:
+            seconds = min(timeout, LONGEST_OUTAGE_SECONDS)
         until = now() + seconds
         script, _, args = command
-        # If the first try of a release, or of a change of the token, succeeds but its reply is
-        # lost, the token no longer has the lock. The reply to a second try would then mislead.
+        # Suppose that the command is a release, or changes the token, and that the first try
+        # succeeds, but its reply is lost. The token then no longer has the lock, so a second try
+        # would be answered as if the lock had been lost before.
         changes_token = False
         if script == load_script("renew"):
             old_token, _, _, new_token, _ = args

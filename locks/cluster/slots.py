@@ -1,4 +1,4 @@
-"""The slots of a cluster: which node gets a command, and what follows from an error. No I/O."""
+"""The slots of a cluster: which node gets a command, and how an error reply is handled. No I/O."""
 
 import binascii
 import itertools
@@ -39,8 +39,9 @@ def find_hash_tag(key: bytes) -> bytes:
     """Return a hash tag of the key's slot, with its braces.
 
     Usually the tag is the part of the key that is hashed. But the tag becomes part of a channel's
-    name, in which hand_over.lua allows no blank, and a tag ends at its first closing brace. If the
-    hashed part contains a blank or that brace, the tag is the first number with the same slot.
+    name, in which hand_over.lua allows no blank, and a tag ends at its first closing brace. So if
+    the hashed part contains a blank or a closing brace, the tag is a number instead: the first one
+    that hashes to the slot of the key.
     """
     hashed_part = get_hashed_part(key)
     if b"}" not in hashed_part and not re.search(rb"\s", hashed_part):
@@ -51,10 +52,10 @@ def find_hash_tag(key: bytes) -> bytes:
 
 
 class Redirection(NamedTuple):
-    """The node that an error MOVED or ASK names.
+    """The node to which an error reply, MOVED or ASK, redirects a command.
 
     Attributes:
-        endpoint: That of the node.
+        endpoint: The host and port of the node.
         only_once: True for ASK, which applies to one command only.
     """
 
@@ -99,12 +100,12 @@ class Topology:
     """The nodes of a cluster and their slots, as far as this process knows them.
 
     Args:
-        endpoints: Those of the nodes that the client knows.
+        endpoints: The host and port of each node that the client knows.
         remap: The client's function, if any, that maps the endpoint which a node announces to the
             endpoint to connect to.
 
     Attributes:
-        endpoints: Those of all nodes, in the order in which to ask them for the slots.
+        endpoints: The host and port of each node, in the order in which look-ups query the nodes.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Topology:
             because the node was removed from its cluster.
         """
         if isinstance(reply, Exception):
-            self.ask_last(node)
+            self.query_last(node)
         if not reply or isinstance(reply, Exception):
             return False
         ranges = []
@@ -162,15 +163,15 @@ class Topology:
         self._ranges = ranges
         self._moved_slots = {}
         # The next look-up first asks the nodes of this reply. Known nodes keep their order, in
-        # which nodes that did not answer are last: see ask_last().
+        # which nodes that did not answer are last: see query_last().
         known_endpoints = [endpoint for endpoint in self.endpoints if endpoint in cluster_endpoints]
         endpoints = dict.fromkeys(known_endpoints + cluster_endpoints + self.endpoints)
         self.endpoints = list(endpoints)[:MAX_ENDPOINTS]
         return True
 
-    def ask_last(self, endpoint: Endpoint) -> None:
-        """Ask this node last in the next look-up, because it refused or was silent."""
-        self.endpoints = [other for other in self.endpoints if other != endpoint] + [endpoint]
+    def query_last(self, endpoint: Endpoint) -> None:
+        """Query this node last in the next look-up, because it refused or was silent."""
+        self.endpoints = [known for known in self.endpoints if known != endpoint] + [endpoint]
 
     def record_move(self, slot: int, endpoint: Endpoint) -> None:
         """Record that a slot has moved to another node."""
@@ -182,7 +183,7 @@ class Send(NamedTuple):
 
     endpoint: Endpoint
     asking: bool  # whether to send ASKING first
-    within: float  # seconds
+    timeout: float  # seconds
 
 
 class Refresh(NamedTuple):
@@ -208,8 +209,8 @@ def route(
         slot: The slot.
         until: Time of our clock after which a temporary error is raised.
         repeatable: False for a release, and for a command that changes the token. If the reply to a
-            try is lost, that try may have succeeded. The next try would then fail with a reply
-            other than 1. That reply would be wrong, so WireError is raised instead.
+            try is lost, that try may have succeeded. The next try would then get a reply other than
+            1, as if the lock had been lost before. So WireError is raised instead of returning it.
 
     Returns:
         The reply to the command.
@@ -230,9 +231,9 @@ def route(
             cause = ConnectionError(f"no node is known to have slot {slot}")
             error = WireError(cause, sent=lost_a_reply)
         else:
-            within = max(MIN_TRY_SECONDS, until - now())
+            timeout = max(MIN_TRY_SECONDS, until - now())
             try:
-                reply = yield Send(endpoint, asking=ask_endpoint is not None, within=within)
+                reply = yield Send(endpoint, asking=ask_endpoint is not None, timeout=timeout)
             except WireError as send_error:
                 error = send_error
             else:
@@ -254,7 +255,7 @@ def route(
             error.sent = error.sent or lost_a_reply
             if redirection is None and not is_temporary(error):
                 raise error
-            topology.ask_last(endpoint)
+            topology.query_last(endpoint)
         if now() + pause >= until:
             raise error
         redirection_count = 0

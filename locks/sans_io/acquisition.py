@@ -32,11 +32,11 @@ from .renewals import Renewals
 
 logger = logging.getLogger(__name__)
 
-#: Delay after a lease's end with which the first waiter of a process polls: the
-#: precision with which the server lets a key expire.
+#: The first waiter of a process polls this long after the end of the holder's lease, because a key
+#: expires with a precision of one millisecond.
 EXPIRY_PRECISION_SECONDS = 0.001
-#: Shortest delay after a lease's end with which waiters poll, except for the first waiter of a
-#: process. It is longer than the usual round trip of the first waiter's poll.
+#: The other waiters of a process poll at least this long after the end of the holder's lease. This
+#: is longer than the usual round trip of the first waiter's poll.
 STAGGER_SECONDS = 0.05
 #: Average number of this process's waiters for one lock that poll within one stagger interval, if
 #: there are many.
@@ -61,6 +61,7 @@ class LockWaiters:
     """
 
     def __init__(self) -> None:
+        # The class describes these times.
         self.lease_ends_at = 0.0
         self.polled_at = 0.0
         self.all_polled_at = 0.0
@@ -198,7 +199,7 @@ class RunScript(NamedTuple):
     """A step that runs a script. Its result is the reply; without a reply it raises WireError."""
 
     command: Call
-    within: float  # seconds
+    timeout: float  # seconds
 
 
 class Listen(NamedTuple):
@@ -315,9 +316,9 @@ class Acquisition:
         self.token_sent = True
         lock = self._lock
         args = self.token, to_milliseconds(lock.ttl), to_milliseconds(lock.fence_ttl), *request
-        within = max(MIN_REPLY_TIMEOUT_SECONDS, self.ends_at - sent_at)
+        timeout = max(MIN_REPLY_TIMEOUT_SECONDS, self.ends_at - sent_at)
         try:
-            reply = yield RunScript(lock.build_call("acquire", *args), within)
+            reply = yield RunScript(lock.build_call("acquire", *args), timeout)
         except WireError as error:
             self.token_sent = token_sent_before or error.sent
             raise

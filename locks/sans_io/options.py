@@ -169,8 +169,8 @@ def is_cluster(client: Any, *, awaited: bool) -> bool:
             for a lock of threads, which needs a client whose commands block.
 
     Raises:
-        TypeError: `client` is not a client of redis-py or valkey-py, or its commands are awaited
-            where they must block, or the reverse.
+        TypeError: `client` is not a client of redis-py or valkey-py, or it is a client for asyncio
+            in a lock for threads, or a client for threads in a lock for asyncio.
     """
     connection_class = getattr(getattr(client, "connection_pool", None), "connection_class", None)
     is_cluster_client = connection_class is None and hasattr(client, "nodes_manager")

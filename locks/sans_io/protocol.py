@@ -22,9 +22,9 @@ DEFAULT_FENCE_TTL_SECONDS = 7 * 24 * 3600.0
 ANY_HOLDER = b"*"
 
 # What acquire.lua does with the caller if the lock is taken.
-STAY = b"stay"  # keep it where it is, in the queue or outside
-QUEUE = b"queue"  # put it into the queue
-LEAVE = b"leave"  # remove it from the queue
+STAY = b"stay"  # leave the caller in the queue, or outside of it
+QUEUE = b"queue"  # put the caller into the queue
+LEAVE = b"leave"  # remove the caller from the queue
 
 # How renew.lua uses its milliseconds.
 LEAST = b"least"  # the lease lasts at least this long from now on
@@ -37,21 +37,21 @@ def derive_keys(name: str, key: bytes | None = None) -> tuple[bytes, ...]:
 
     They are the lock, the places of the waiters in the queue, the data of the waiters, and the last
     fence. The name is the hash tag, so all four share a cluster slot. Braces in the name are
-    escaped, so that no name can end the tag early.
+    escaped, so that no name can end the tag early. For example, the lock `product:42` has the key
+    `lock:{product:42}`.
 
     Args:
         name: The name of the lock.
         key: The key of the lock itself, for example one that another program locks. None: it is
             derived from the name. The other three keys are derived from `key`. They differ from
             those of any other key, and share a cluster slot with `key`, unless `key` contains a `}`
-            and no hash tag. A `key` in the form that a name leads to has the keys of that name.
+            and no hash tag. If `key` has the form `lock:{NAME}`, the four keys are those of the
+            lock with this name.
     """
     if key is None:
         lock = b"lock:{%b}" % _escape(name.encode())
         prefix = lock
-    elif key == b"lock:{%b}" % get_hashed_part(
-        key
-    ):  # the form of a key that was derived from a name
+    elif key == b"lock:{%b}" % get_hashed_part(key):  # as if derived from a name
         lock = key
         prefix = key
     else:
@@ -82,7 +82,7 @@ def build_renew_args(
 
     Args:
         token: The token that holds the lock.
-        seconds: A number of seconds that `mode` explains.
+        seconds: A number of seconds; `mode` says what it means.
         fence_ttl: Seconds for which the last fence is remembered after the lease.
         mode: LEAST: the lease lasts at least `seconds` from now on. ADD: it lasts that much longer
             than before. SET: it lasts exactly `seconds` from now on.
@@ -107,7 +107,7 @@ def to_milliseconds(seconds: float) -> int:
 
 
 def compute_drift(seconds: float) -> float:
-    """Return the seconds by which two clocks may disagree on a span; Redlock's formula."""
+    """Return how far two clocks may drift apart in this time, by the formula of Redlock."""
     return 0.01 * seconds + 0.002
 
 
@@ -221,13 +221,15 @@ class Wake(NamedTuple):
               third of the ttl.
             In all of these cases, ask the server: that renews the lease if it is still ours.
         """
-        span = (self.clock - queued_reply.clock) / 1_000_000
-        granted_at = queued_reply.sent_at + span
-        age = now - granted_at
-        slack = compute_drift(now - queued_reply.sent_at)  # granted_at may be wrong by this much
-        if span < 0 or age < -slack or age > ttl / 3 or slack > ttl / 3:
+        seconds_in_queue = (self.clock - queued_reply.clock) / 1_000_000  # on the server's clock
+        granted_at = queued_reply.sent_at + seconds_in_queue
+        lease_age = now - granted_at
+        drift = compute_drift(now - queued_reply.sent_at)  # granted_at may be wrong by this much
+        is_older_than_reply = seconds_in_queue < 0
+        is_in_future = lease_age < -drift
+        if is_older_than_reply or is_in_future or lease_age > ttl / 3 or drift > ttl / 3:
             return None
-        return min(granted_at, now) + ttl - compute_drift(ttl) - slack
+        return min(granted_at, now) + ttl - compute_drift(ttl) - drift
 
 
 class Inspection(NamedTuple):
@@ -267,7 +269,7 @@ class Inspection(NamedTuple):
 # time it opens a new connection, which leads to the current master, and checks there whether its
 # channel has a subscriber.
 
-#: The command to which a server answers whether it is a master.
+#: The command whose reply says whether the server is a master or a replica.
 ROLE_COMMAND = ("ROLE",)
 
 

@@ -1,9 +1,12 @@
 """The schedule of renewals, and the evaluation of their replies. No I/O.
 
 A lease is renewed each third of its ttl. A renewal without a reply is repeated until the lease's
-deadline; then the lease is lost. The same driver (a thread in watchdog.py, a task in
-aio/watchdog.py) releases the tokens whose last command got no reply, such as those of waiters that
-gave up: the server may still execute that command and grant the lock to a waiter that is gone.
+deadline; then the lease is lost. A thread (watchdog.py) or a task (aio/watchdog.py) sends the
+renewals.
+
+The same thread or task releases abandoned tokens. A token is abandoned if the last command with it
+got no reply, for example because its waiter gave up. The server may still execute that command, and
+grant the lock to a waiter that is gone.
 """
 
 from __future__ import annotations
@@ -131,12 +134,11 @@ class Renewals:
         self._expects_leases = True  # True at first, and when a lease was just added
         self._longest_sleep_seconds = 1.0  # limits the sleep if _expects_leases
 
-    def wake_driver_before(self, due: float) -> None:
+    def wake_before(self, due: float) -> None:
         """Wake the thread or task that renews the leases if it would sleep past this time.
 
-        Does nothing unless overridden.
-
-        Called when a lease or an abandoned token is added, or becomes due earlier.
+        Called when a lease or an abandoned token is added, or becomes due earlier. This class has
+        no thread or task; the watchdogs override the method.
 
         Args:
             due: A time of our clock.
@@ -149,7 +151,7 @@ class Renewals:
         # Another lease with this ttl may be added soon, and be due ttl / 3 later. The next sleep
         # ends before that, so that the thread or task need not be woken for that lease.
         self._longest_sleep_seconds = renewal.ttl / 4
-        self.wake_driver_before(renewal.due)
+        self.wake_before(renewal.due)
 
     def remove(self, lease_id: LeaseId) -> Renewal | None:
         """Stop renewing a lease, and stop repeating an earlier release. Call it before a release.
@@ -178,7 +180,7 @@ class Renewals:
         if renewal is not None and lease is not None:
             renewal.ttl = min(renewal.ttl, seconds)
             renewal.schedule_before(min(lease.deadline, now() + seconds))
-            self.wake_driver_before(renewal.due)
+            self.wake_before(renewal.due)
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
         """Release this token repeatedly: it may have the lock or a place in the queue.
@@ -189,7 +191,7 @@ class Renewals:
         passed.
         """
         abandoned = self.abandoned[lock.keys[0], token] = AbandonedToken(token, lock)
-        self.wake_driver_before(abandoned.due)
+        self.wake_before(abandoned.due)
 
     def release_abandoned(self, token: str) -> None:
         """Release a token to which the lock was granted, at once, if the token is abandoned."""
@@ -197,7 +199,7 @@ class Renewals:
             if other_token == token:
                 abandoned.reply_count = 0
                 abandoned.due = 0.0
-                self.wake_driver_before(0.0)
+                self.wake_before(0.0)
 
     def get_next_due(self) -> float:
         """Return the time of our clock at which the next renewal or release is due, or infinity."""

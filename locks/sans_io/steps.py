@@ -1,4 +1,8 @@
-"""Generators of steps, and a function that runs them by blocking."""
+"""run_steps: runs a generator that yields the I/O to perform, in the calling thread.
+
+The generator makes the decisions. Each step that it yields describes one action, such as sending a
+command; the caller performs the action. So threads and asyncio can run the same generator.
+"""
 
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
@@ -7,12 +11,12 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def run_steps(steps: Generator[S, Any, T], do: Callable[[S], Any]) -> T:
-    """Perform each step by calling `do`, and send the step's result into the generator.
+def run_steps(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
+    """Call `perform` with each step, and send the step's result into the generator.
 
     Args:
-        steps: The generator. An exception that `do` raises is thrown into it.
-        do: Performs one step and returns its result.
+        steps: The generator. An exception that `perform` raises is thrown into it.
+        perform: Performs one step and returns its result.
 
     Returns:
         The generator's result. Exceptions that leave the generator are passed on.
@@ -21,11 +25,11 @@ def run_steps(steps: Generator[S, Any, T], do: Callable[[S], Any]) -> T:
         step = next(steps)
         while True:
             try:
-                answer = do(step)
+                step_result = perform(step)
             except BaseException as error:
                 step = steps.throw(error)
             else:
-                step = steps.send(answer)
+                step = steps.send(step_result)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     finally:

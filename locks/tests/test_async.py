@@ -156,7 +156,7 @@ async def test_closed_connections_are_forgotten(server: Server) -> None:
         connections = AsyncConnections(Address(client.connection_pool))
 
         async def retire_connection() -> None:
-            assert await connections.run("PING", within=1) == b"PONG"
+            assert await connections.run("PING", timeout=1) == b"PONG"
             connections.retire_all()
 
         for _ in range(10):
@@ -349,11 +349,11 @@ async def test_connection_outlives_a_timeout_while_it_opens(proxy: LoopbackProxy
         connections = AsyncConnections(Address(client.connection_pool))
         opening_connection = connections.current_connection
         with pytest.raises(WireError, match="in time") as caught:
-            await connections.run("PING", within=0.01)
+            await connections.run("PING", timeout=0.01)
         assert not caught.value.sent
         assert connections.current_connection is opening_connection
         assert not opening_connection._outbox
-        reply = connections.run("PING", within=5)
+        reply = connections.run("PING", timeout=5)
         proxy.pass_on()
         assert await reply == b"PONG"
         await connections.aclose()

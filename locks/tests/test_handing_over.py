@@ -122,7 +122,7 @@ def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
         monkeypatch.setattr(watchdog, "_run_batch", run_batch_slowly)
         # Renew the lease now.
         watchdog.renewals[lock.keys[0], lease.token].due = 0.0
-        watchdog.wake_driver_before(0.0)
+        watchdog.wake_before(0.0)
         assert reply_arrived.wait(5)
         proxy.lose_reply(b"EVALSHA")
         with pytest.raises(LockBackendError):
@@ -207,7 +207,7 @@ def test_moved_renewal_is_dropped_after_a_hand_over(client: redis.Redis) -> None
         # Add the renewal again, as NodeRenewals.generate_due_batches() does for a moved one.
         renewals[renewal.lease_id] = renewal
         renewal.due = 0.0
-        lock._watchdog.wake_driver_before(0.0)
+        lock._watchdog.wake_before(0.0)
         eventually(lambda: not renewals)
         assert client.pttl("lock:{moved}") <= 500
         lock.adopt(handover).release()
