@@ -99,7 +99,7 @@ class Lock:
             name,
             key=key,
             ttl=ttl,
-            renew=not timeout,  # as in redis-py, a lock with a timeout ends with it
+            renew=not timeout,  # as in redis-py, a lock with a timeout ends after that time
             fence_ttl=max(ttl, DEFAULT_FENCE_TTL_SECONDS),
         )
 
@@ -179,7 +179,9 @@ class Lock:
         return token is not None and self._read_owner() == token
 
     def release(self) -> None:
-        """Release the lock if this thread's token has it, even if another object acquired it.
+        """Release the lock if it is held under this thread's token.
+
+        Another object may have acquired the lock under that token.
 
         If the server does not answer, the client's exception is raised and the token is kept, so
         that release() can be called again.

@@ -50,7 +50,7 @@ def flatten_and_sort(locks: Iterable[Lock]) -> tuple[Lock, ...]:
         if name != lock.name:
             raise ValueError(f"{name!r} and {lock.name!r} have the same key: use only one of them")
     if not locks_by_name:
-        raise ValueError("no locks are given: name what is to be locked")
+        raise ValueError("MultiLock got no locks: pass at least one")
     return tuple(locks_by_name[name] for name in sorted(locks_by_name))
 
 
@@ -106,7 +106,7 @@ class MultiLock(Lock):
         locks: The locks.
 
     Raises:
-        TypeError: An object is not a lock for threads, but an AsyncRedisLock, for example.
+        TypeError: An object is not a lock for threads. For example, it is an AsyncRedisLock.
         ValueError: There is no lock, or two different locks have one name or one key.
     """
 

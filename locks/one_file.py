@@ -106,9 +106,9 @@ class OneFileLock:
         args = [token, self._ttl_milliseconds, FENCE_MEMORY_MILLISECONDS]
         pause = FIRST_PAUSE_SECONDS
         while True:
-            asked_at = time.monotonic()
+            sent_at = time.monotonic()
             fence = self._acquire_script([self._key, self._key + b":fence"], args)
-            trusted_until = asked_at + self._trusted_seconds
+            trusted_until = sent_at + self._trusted_seconds
             if not isinstance(fence, int | None):  # from an asyncio client or a pipeline
                 raise TypeError(f"the client answered {fence!r} instead of an integer")
             if fence and time.monotonic() < trusted_until:
@@ -203,12 +203,12 @@ def _renew(block: weakref.ref[Hold], lock: OneFileLock, lease: Lease) -> None:
     # `block` is weak, so the renewals end even if a signal handler's exception skips the release.
     renewal_ends_at = lease._acquired_at + (lock.max_hold or math.inf)
     while not lease._is_over.wait(lock.ttl / 3) and block() is not None:
-        asked_at = time.monotonic()
-        if asked_at >= min(renewal_ends_at, lease._trusted_until):
+        sent_at = time.monotonic()
+        if sent_at >= min(renewal_ends_at, lease._trusted_until):
             return
         try:
             is_ours = lock._renew_script([lock._key], [lease.token, lock._ttl_milliseconds])
-            lease._trusted_until = asked_at + lock._trusted_seconds if is_ours else 0.0
+            lease._trusted_until = sent_at + lock._trusted_seconds if is_ours else 0.0
         except Exception as error:
             logger.warning("%s: not renewed, trying again: %s", lock.name, error)
 

@@ -1,13 +1,17 @@
-"""A benchmark of RedisLock, redis-py's Lock, python-redis-lock and a lower bound, the floor.
+"""A benchmark of RedisLock, redis-py's Lock and python-redis-lock.
+
+Beside the locks it measures `floor`, a lower bound: two commands, which any lock needs at least.
 
     python -m locks.bench     about three minutes
 
-Uncontended acquisitions are measured in one thread. Then many waiters queue for a held lock, it is
-released, and the time until the last of them has released it is measured: the queue is drained.
+There are two measurements. In the first, one thread acquires and releases a free lock repeatedly.
+In the second, the drain, many waiters queue for a held lock. The lock is released, and each waiter
+acquires and releases it in turn. The drain ends when the last waiter has released the lock.
 
-It prints a table for each measure. Every figure is a median over the rounds. In each round the
-locks run one after another in random order, so that a busy machine slows all of them. The number of
-commands is the number of reads by the server, including the handshakes of new connections.
+The benchmark prints a table for each measurement. Every number is a median over the rounds. In each
+round the locks run one after another in random order, so that a busy machine slows all of them. The
+number of commands is the number of reads by the server, including the handshakes of new
+connections.
 """
 
 import asyncio
@@ -36,7 +40,7 @@ WAIT_SECONDS = 60.0
 TTL_SECONDS = 30
 #: Number of processes over which the waiters of a drain are spread.
 PROCESS_COUNT = 4
-#: The name of the figure that says how many commands an acquisition takes.
+#: The name of the table's row with the number of commands that an acquisition takes.
 COMMANDS = "commands per acquisition"
 #: The times at which a lock was acquired and released, in seconds of the monotonic clock, which all
 #: processes share.
@@ -79,7 +83,7 @@ THREAD_LOCKS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]
     ),
     "python-redis-lock": lambda client, name: redis_lock.Lock(client, name, expire=TTL_SECONDS),
 }
-#: The same for the locks for asyncio.
+#: The locks for asyncio by their names in the tables.
 TASK_LOCKS: dict[str, Callable[[Any, str], AbstractAsyncContextManager[Any]]] = {
     "AsyncRedisLock": lambda client, name: AsyncRedisLock(client, name, ttl=TTL_SECONDS).hold(
         wait=WAIT_SECONDS
@@ -156,10 +160,10 @@ def measure_drain(
             pool.submit(contend, port, lock_type, name, hold_seconds, share) for share in shares
         ]
         time.sleep(arrivals[-1] + 0.5 - time.monotonic())  # by then all waiters are queued
-        opened_at = time.monotonic()
+        drain_started_at = time.monotonic()
     spans = [span for job in jobs for span in job.result()]
     command_count = _count_commands(client) - commands_before
-    return summarize_spans(spans, opened_at) | {COMMANDS: command_count / waiters}
+    return summarize_spans(spans, drain_started_at) | {COMMANDS: command_count / waiters}
 
 
 def _count_commands(client: redis.Redis) -> int:
@@ -170,21 +174,21 @@ def _count_commands(client: redis.Redis) -> int:
     return int(client.info("stats")["total_reads_processed"])
 
 
-def summarize_spans(spans: Sequence[Span], opened_at: float) -> dict[str, float]:
+def summarize_spans(spans: Sequence[Span], drain_started_at: float) -> dict[str, float]:
     """Return how long a queue of waiters took: in all, and per hand-over of the lock.
 
     Raises Violation if two waiters held the lock at the same time.
 
     Args:
         spans: For each waiter, the times at which it acquired and released the lock.
-        opened_at: Time of the monotonic clock at which the lock was released to the waiters.
+        drain_started_at: Time of the monotonic clock at which the first waiter could get the lock.
     """
     spans = sorted(spans)
     for (_, released_at), (acquired_at, _) in itertools.pairwise(spans):
         if acquired_at < released_at:
             raise Violation(f"acquired at {acquired_at} s, before the release at {released_at} s")
     _, last_released_at = spans[-1]
-    drain_seconds = last_released_at - opened_at
+    drain_seconds = last_released_at - drain_started_at
     held_seconds = sum(released_at - acquired_at for acquired_at, released_at in spans)
     return {
         "seconds": drain_seconds,

@@ -32,4 +32,4 @@ def test_drain_serves_every_waiter_once_and_measures_it(
 def test_overlapping_holds_are_reported() -> None:
     """The second holder acquires the lock before the first one releases it."""
     with pytest.raises(bench.Violation, match=r"acquired at 1.9 s, before the release at 2.0 s"):
-        bench.summarize_spans([(1.0, 2.0), (1.9, 3.0)], opened_at=0.5)
+        bench.summarize_spans([(1.0, 2.0), (1.9, 3.0)], drain_started_at=0.5)
