@@ -1,4 +1,4 @@
-"""Gives turns to the calls, and detects which call waits for another."""
+"""Driver: lets several calls take turns, and detects that a call waits for another one."""
 
 import threading
 import time
@@ -22,9 +22,10 @@ POLL_INTERVAL_SECONDS = 0.002
 #: not report: a lock in Redis, or any lock in a database other than PostgreSQL, MySQL and MariaDB.
 #: While PostgreSQL executes a statement of the call, the driver waits for the statement instead.
 BLOCKED_AFTER_SECONDS = 0.2
-#: On a slow machine that time is longer: this multiple of the duration of the longest step so far.
+#: On a slow machine a call counts as blocked only after a longer time: the duration of the longest
+#: step so far, multiplied by this number.
 BLOCKED_AFTER_LONGEST_STEPS = 20
-#: Time that a call which is no longer blocked gets to reach a step; if it does not, it counts as
+#: When a call is no longer blocked, it must reach a step within this time. Otherwise it counts as
 #: blocked again.
 WAKE_SECONDS = 10 * POLL_INTERVAL_SECONDS
 #: Maximum number of characters of an exception in the timeline.
@@ -132,7 +133,7 @@ class Driver:
         names = " and ".join(actor.name for actor in actors)
         raise Stuck(
             f"{names} did not move for {self._timeout:g} s. The timeline of {self._run.schedule} "
-            f"up to there:\n\n{format_timeline(self._run)}"
+            f"so far:\n\n{format_timeline(self._run)}"
         )
 
     def _give_turn(self, actor: Actor) -> bool:
@@ -167,7 +168,7 @@ class Driver:
             self._make_step(actor)
             moved = True
         for other in self._actors.values():
-            # If `actor` was blocked by this very step, it continues in a later turn.
+            # If this step has blocked `actor`, `actor` continues in a later turn.
             may_wake = other is not actor or not moved
             if other.is_blocked and may_wake:
                 moved |= self.wake(other)
@@ -219,8 +220,9 @@ class Driver:
 
         Args:
             actor: The call whose turn it is.
-            blocked_after: Seconds without a step after which the call counts as blocked. The
-                count starts again after each statement of PostgreSQL, but the timeout still holds.
+            blocked_after: Seconds without a step after which the call counts as blocked. They start
+                again whenever PostgreSQL is seen to execute a statement of the call. But a call
+                that reaches no step within the driver's timeout always counts as blocked.
 
         Returns:
             True if the call reached a step or its end, False if it is blocked.
@@ -228,7 +230,7 @@ class Driver:
         blocked_at = time.monotonic() + blocked_after
         stuck_at = time.monotonic() + self._timeout
         while not actor.wait_until_settled(POLL_INTERVAL_SECONDS):
-            if self._is_executing(actor):  # the seconds start again after the statement
+            if self._is_executing(actor):  # wait for the statement instead
                 blocked_at = time.monotonic() + blocked_after
             if time.monotonic() > min(blocked_at, stuck_at) or self._is_blocked(actor):
                 if not actor.is_blocked:

@@ -16,9 +16,9 @@ from .probes import SQL
 from .run import InterleavingFailed, NotAllTried, NothingToInterleave, Run, count_switches
 from .timeline import explain_race, format_timeline
 
-#: Time for which further orders are tried after the first failure. The share of orders that fail
+#: After the first failure, further orders are tried for this time. The share of orders that fail
 #: shows how rare the race is.
-AFTER_A_FAILURE_SECONDS = 5.0
+SEARCH_SECONDS_AFTER_FAILURE = 5.0
 #: Messages of the ValueError about a coroutine function; {} is the name of the call or argument.
 ASYNC_CALL_MESSAGE = (
     "call {} is a coroutine function, which interleave would not await: pass "
@@ -60,7 +60,7 @@ def interleave(
         timeout: Seconds without any progress after which the calls count as stuck.
         using: The alias of the database that reports which call waits for another.
         driver: Creates the driver of each order, with the arguments of Driver. Pass a subclass of
-            Driver that knows better whether a call waits.
+            Driver to detect ways of waiting that Driver does not detect.
 
     Returns:
         The runs, those with the fewest switches first.
@@ -100,7 +100,7 @@ def interleave(
         if search.has_run(schedule):
             continue
         if search.failures:
-            deadline = min(deadline, time.monotonic() + AFTER_A_FAILURE_SECONDS)
+            deadline = min(deadline, time.monotonic() + SEARCH_SECONDS_AFTER_FAILURE)
         if time.monotonic() > deadline:
             is_out_of_time = True
             break
@@ -134,7 +134,7 @@ class _Search:
 
     def has_run(self, schedule: str) -> bool:
         """Return whether this schedule would repeat the turns of an order that was run."""
-        return self._completed.has(schedule)
+        return self._completed.would_repeat(schedule)
 
     def count_tried(self) -> int:
         """Return the number of different orders that were run."""

@@ -70,15 +70,15 @@ class _Beginning:
 
     def can_reach(self, switch_count: int) -> bool:
         """Return whether an order with this beginning can have exactly this number of switches."""
-        last_number = parse_call_name(self.schedule[-1])
+        last_call = parse_call_name(self.schedule[-1])
         remaining_turns = sum(self.remaining_steps)
         fewest_further_switches = 0
         most_further_switches = remaining_turns
-        for number, step_count in enumerate(self.remaining_steps):
+        for call, step_count in enumerate(self.remaining_steps):
             other_turns = remaining_turns - step_count
             # A switch lies between two turns, and at most one of them is a turn of this call. Each
             # remaining turn of the other calls has two sides, so it allows at most two switches.
-            if number == last_number:
+            if call == last_call:
                 most_further_switches = min(most_further_switches, 2 * other_turns)
             else:
                 # The last turn of the beginning is another call's, too: it allows one more switch.
@@ -118,13 +118,13 @@ class CompletedOrders:
     """The orders that were run, to find out whether another schedule would repeat one of them.
 
     The turn of a call that waits or has ended is skipped, so several schedules may lead to the
-    same order.
+    same order. The class therefore remembers what each turn did: it maps the trace before the turn
+    (the turns so far, as in Run.trace) to the trace after the turn.
     """
 
     def __init__(self) -> None:
         """Start without any order."""
         #: Maps the trace before a turn, and the name of the call, to the trace after the turn.
-        #: See Run.trace.
         self._turns: dict[tuple[str, str], str] = {}
         self._complete_traces: set[str] = set()
 
@@ -134,28 +134,28 @@ class CompletedOrders:
             self._turns.setdefault(turn, trace)
         self._complete_traces.add(run.trace)
 
-    def has(self, schedule: str) -> bool:
+    def would_repeat(self, schedule: str) -> bool:
         """Return whether a run of this schedule would only repeat an earlier run."""
-        trace: str | None = ""  # as in Run.trace; None once a turn is unknown
-        for name in schedule:
+        trace: str | None = ""  # None once no earlier run has made this turn
+        for call_name in schedule:
             if trace is not None:
-                trace = self._turns.get((trace, name))
+                trace = self._turns.get((trace, call_name))
         # After the schedule, Driver.run gives turns to each call until it has ended.
         while trace is not None and trace not in self._complete_traces:
             trace_before = trace
-            for name in sorted(set(schedule)):
-                trace = self._follow_turns(trace, name)
+            for call_name in sorted(set(schedule)):
+                trace = self._give_all_turns_to(call_name, trace)
             if trace == trace_before:
                 return False
         return trace is not None
 
-    def _follow_turns(self, trace: str | None, name: str) -> str | None:
-        """Return the trace after giving turns to one call until a turn has no effect.
+    def _give_all_turns_to(self, call_name: str, trace: str | None) -> str | None:
+        """Return the trace after this call has got turns until one of them moves no call.
 
-        Return None if the effect of a turn is unknown.
+        Return None if no earlier run has made one of these turns.
         """
         while trace is not None:
-            next_trace = self._turns.get((trace, name))
+            next_trace = self._turns.get((trace, call_name))
             if next_trace == trace:
                 break
             trace = next_trace

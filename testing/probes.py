@@ -1,4 +1,7 @@
-"""The points at which calls stop: SQL statements, COMMIT, ROLLBACK, functions, named steps."""
+"""The points at which `interleave` stops a call, so that another call may take its turn.
+
+A call stops before a SQL statement, COMMIT or ROLLBACK, before certain functions, and at a step().
+"""
 
 import re
 import threading

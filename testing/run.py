@@ -39,8 +39,8 @@ class Run:
         steps: The events, in order.
         results: The return value of each call, in the order of the calls; None if it raised.
         errors: The exception of each call, in the order of the calls; None if it returned.
-        trace: The turns. A turn is in lower case if the call itself made no step, but a blocked
-            call continued.
+        trace: The turns that moved any call. `A`: call A made a step in its turn. `a`: call A was
+            blocked or had ended, so it made no step in its turn, but a blocked call continued.
         turns: Maps the trace before each turn, and the name of the call, to the trace after the
             turn. Both traces are the same if no call moved.
     """
@@ -76,7 +76,7 @@ class NothingToInterleave(ValueError):
 
 
 class Stuck(AssertionError):
-    """No call moved for `timeout` seconds; the message shows the timeline up to there."""
+    """No call moved for `timeout` seconds; the message shows the timeline so far."""
 
 
 class NotAllTried(UserWarning):

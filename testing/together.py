@@ -1,4 +1,4 @@
-"""n calls at once, each in its own thread and on its own connection."""
+"""`rush`: makes n calls at once, each in its own thread and on its own database connection."""
 
 import inspect
 import threading
