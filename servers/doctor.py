@@ -36,7 +36,7 @@ PIN = re.compile(r"^([\w.-]+)==([\w.!+-]+) *\\?$", re.MULTILINE)
 
 
 class Diagnosis(NamedTuple):
-    """One line of the report. `todo` says what to do if something is missing."""
+    """One line of the report. `todo` says what to do; it is empty if nothing is missing."""
 
     name: str
     message: str
@@ -119,7 +119,7 @@ def check_python() -> Iterator[Diagnosis]:
         version += ": newer than the tested versions; wheels may be missing"
     todo = ""
     if sys.version_info < OLDEST_PYTHON:
-        todo = "install Python 3.11 or newer, and name it: make install PYTHON=python3.11"
+        todo = "install Python 3.11 or newer, and use it: make install PYTHON=python3.11"
     yield Diagnosis("Python", version, todo)
 
 
@@ -159,10 +159,10 @@ def check_disk_space() -> Iterator[Diagnosis]:
 def check_servers() -> Iterator[Diagnosis]:
     """Report the versions of PostgreSQL and Valkey, and how many seconds they took to answer.
 
-    The embedded servers are started if no variable names a server. A server that is named by
-    another variable, such as REDIS_SENTINELS, is not checked, nor is a database other than
-    PostgreSQL. Without a virtual environment the report is empty, because the packages are
-    missing.
+    The embedded servers are started if no variable has the address of a server. A server whose
+    address is in a variable other than DATABASE_URL and REDIS_URL, such as REDIS_SENTINELS, is not
+    checked. A database other than PostgreSQL is not checked either. Without a virtual environment
+    the report is empty, because the packages are missing.
     """
     if not _is_in_venv():
         return
@@ -195,10 +195,10 @@ def _find_skip_reason(variable: str) -> str:
     """Return why the server in this variable is not checked; an empty text if it is checked."""
     url = os.environ.get(variable, "")
     if not url:  # DATABASE_URL_FILE, REDIS_URL_FILE or REDIS_SENTINELS is set
-        return f"{variable} is not set, because another variable names the server"
+        return f"{variable} is not set, because another variable has the server's address"
     scheme = url.partition(":")[0]
     if scheme in ("mysql", "sqlite"):
-        return f"{variable} names a database of {scheme}"
+        return f"{variable} is the URL of a {scheme} database"
     return ""
 
 

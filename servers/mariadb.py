@@ -47,7 +47,7 @@ def find_server_path() -> str | None:
 
 
 def is_installed() -> bool:
-    """Return whether MariaDB's server is installed. The message MISSING says how to install it."""
+    """Return whether MariaDB's server is installed. MISSING says how to install it."""
     has_tables = all((SYSTEM_TABLES_FOLDER / name).exists() for name in SYSTEM_TABLES)
     return find_server_path() is not None and has_tables
 
@@ -90,7 +90,7 @@ class MariaDB:
                 f"{self.socket} is too long for the path of a socket: set TMPDIR=/tmp"
             )
         if not self.data_folder.exists():
-            self._make_data()
+            self._create_data_folder()
         command = self._command()
         command += [
             f"--socket={self.socket}",
@@ -133,7 +133,7 @@ class MariaDB:
         command.append("--innodb-log-file-size=8M")
         return command
 
-    def _make_data(self) -> None:
+    def _create_data_folder(self) -> None:
         """Create MariaDB's own tables and the database `shop`. Raises EmbeddedError.
 
         Debian's mariadb-install-db does the same, but needs a program from the client's package.

@@ -67,7 +67,7 @@ class Postgres:
             with initdb.plain_environment(self.runtime_folder):
                 programs = initdb.prepare_programs(self.data_folder)
                 if not (self.data_folder / "PG_VERSION").exists():
-                    self._make_data(programs)
+                    self._create_data_folder(programs)
                 self._start_server(programs)
         except initdb.ProgramFailed as error:
             message = add_disk_advice(str(error))
@@ -123,7 +123,7 @@ class Postgres:
         """Return the lines of postmaster.pid. Raises FileNotFoundError if the server is stopped."""
         return (self.data_folder / "postmaster.pid").read_text().splitlines()
 
-    def _make_data(self, programs: initdb.Programs) -> None:
+    def _create_data_folder(self, programs: initdb.Programs) -> None:
         """Fill the data folder, at the first start. Raises ProgramFailed or OSError."""
         initdb.run_initdb(programs, self.data_folder, self.runtime_folder)
 

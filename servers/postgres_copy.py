@@ -64,7 +64,7 @@ class PostgresCopy(Postgres):
         if not wait_for(lambda: self.run_sql(caught_up_query)[0][0], START_TIMEOUT_SECONDS):
             raise EmbeddedError(f"the replica does not catch up; see {self.log}")
 
-    def _make_data(self, programs: Programs) -> None:
+    def _create_data_folder(self, programs: Programs) -> None:
         """Copy the other server's data, at the first start. Raises EmbeddedError or OSError."""
         options = [
             f"--dbname={make_conninfo(self.source, user='postgres')}",

@@ -32,7 +32,8 @@ STOP_TIMEOUT_SECONDS = 5.0
 def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, Any]]:
     """Yield the registry while its file is locked. Write it if the block does not raise.
 
-    undo  closed, before the lock is released, if the block raises or the file cannot be written
+    undo  an exit stack that undoes what the block did. It is closed, while the file is still
+          locked, if the block raises an exception or the file cannot be written
 
     Raises EmbeddedError, with advice, if the folder cannot be written. An OSError of the block
     becomes an EmbeddedError, too.
@@ -42,7 +43,7 @@ def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, 
         folder.mkdir(exist_ok=True)
         with open(folder / "lock", "w") as lock_file, undo or ExitStack() as undo_on_failure:
             fcntl.flock(lock_file, fcntl.LOCK_EX)
-            registry_data = _read(path)
+            registry_data = _read_registry_file(path)
             yield registry_data
             new_file = path.with_suffix(".partial")
             new_file.write_text(json.dumps(registry_data, indent=1))
@@ -53,7 +54,7 @@ def registry(folder: Path, undo: ExitStack | None = None) -> Iterator[dict[str, 
         raise EmbeddedError(advise_on_error(error)) from error
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_registry_file(path: Path) -> dict[str, Any]:
     """Return the content of the registry's file; an empty registry if it is missing or broken."""
     try:
         return dict(json.loads(path.read_text()))

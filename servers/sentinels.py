@@ -38,7 +38,7 @@ class Sentinels:
     """Three Sentinels on free ports of 127.0.0.1.
 
     folder       the folder of their configuration files, which they rewrite themselves
-    master_port  port of the master, or of a proxy before it, on 127.0.0.1
+    master_port  port of the master, or of a proxy in front of the master, on 127.0.0.1
     log          the file of their output
     """
 

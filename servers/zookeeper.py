@@ -19,7 +19,7 @@ START_TIMEOUT_SECONDS = 30.0
 
 
 def is_installed() -> bool:
-    """Return whether Java and ZooKeeper are installed; the message MISSING says how to do it."""
+    """Return whether Java and ZooKeeper are installed. MISSING says how to install them."""
     return shutil.which("java") is not None and JAR.exists()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 #: Where a server listens: host and port, or the path of its Unix socket.
 Address = tuple[str, int] | Path | str
-#: Number of first bytes of a client in which PSYNC shows that the client is a replica.
+#: Number of a client's first bytes that are kept for has_sent(). A replica's PSYNC is among them.
 HANDSHAKE_BYTES = 4096
 #: The most bytes that are passed on at once.
 MAX_CHUNK_BYTES = 65536
@@ -110,7 +110,7 @@ class ProxyState:
 
 
 class Closed(Exception):
-    """One side has closed, or its request is lost. The other side must be closed too."""
+    """One side has closed, or the proxy loses the client's request. Both sides must be closed."""
 
 
 class Connection:
@@ -131,7 +131,7 @@ class Connection:
         self.server: socket.socket | None = None
         #: Whether bytes or a close were dropped, so that the next bytes may begin in mid-message.
         self.has_dropped_data = False
-        #: What the client has sent; no longer extended once it has HANDSHAKE_BYTES.
+        #: The first bytes of the client. Once there are HANDSHAKE_BYTES, no more are added.
         self._first_client_bytes = b""
         self._matchers: dict[ProxyRule, RequestMatcher] = {}
         #: The rule whose request was passed on, and whose reply will be dropped.

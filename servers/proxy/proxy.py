@@ -1,8 +1,9 @@
-"""A proxy before Redis, a database or ZooKeeper that can delay, drop or cut what passes.
+"""A proxy in front of Redis, a database or ZooKeeper that disturbs their connections.
 
-It runs one asyncio loop in a separate thread. Its methods may be called from any other thread,
-and have taken effect when they return. Between a node and its server, the proxy can cut the node
-off; between a master and its replica, it can stop replication.
+It can delay or drop the bytes, and cut the connections. It runs one asyncio loop in a separate
+thread. Its methods may be called from any other thread, and have taken effect when they return. A
+proxy between a node of the shop and a server can cut the node off from the server. A proxy between
+a master and its replica can stop the replication.
 
     with Proxy(("127.0.0.1", valkey.port)) as proxy:
         node = ShopNode(..., environment={"REDIS_URL": f"redis://{proxy.address}"})
@@ -40,7 +41,8 @@ class Proxy:
 
     target  (host, port) of the server, or the path of its Unix socket
     folder  listen on a Unix socket in it, as PostgreSQL does; None: on a free port of 127.0.0.1
-    server_speaks_first  whether the server greets its clients, as MySQL does; others wait for them
+    server_speaks_first  whether the server greets a new client, as MySQL does. Other servers wait
+                         for the client's first request
 
     pass_on, delay, black_hole, refuse and black_hole_replication set the mode, and each replaces
     the previous mode. The other methods work in every mode.
@@ -70,7 +72,7 @@ class Proxy:
 
     @property
     def dropped_bytes(self) -> int:
-        """The number of bytes that black holes have dropped since the start."""
+        """The number of bytes that were dropped since the start, in the modes that drop bytes."""
         return self._state.dropped_bytes
 
     def start(self) -> None:
