@@ -1,13 +1,14 @@
-"""Sell one unit to one buyer: the lock outside, the transaction inside, the fence at the read.
+"""Sell one unit to one buyer, under a lock.
 
-To claim the fence is to write the lease's number to the product's row, provided that it is higher
-than the row's. So a holder that lost the lock sells nothing.
+The buyer acquires the lock, begins a transaction, claims the fence and then reads the stock. The
+lock is released after the transaction. Each lease has a higher number, its fence, than the leases
+before. To claim the fence, the buyer writes this number to the product's row, unless the row has a
+higher one already. So a holder that lost the lock sells nothing.
 
-Copy this file and locks/one_file.py, adapt the two imports below, and add what the comments of
-examples/models.py call `added` to your models.
-If many buyers wait for one lock, copy the folder locks/ instead, and replace OneFileLock by
-RedisLock and LockTimeout by LockError. If the stock is one row of one database, no_lock.py is all
-you need.
+Copy this file and locks/one_file.py, and adapt the two imports below. Add the fields and the
+constraint that examples/models.py marks as `added` to your models. If many buyers wait for one
+lock, copy the folder locks/ instead, and replace OneFileLock by RedisLock and LockTimeout by
+LockError. If the stock is one row of one database, no_lock.py is all you need.
 """
 
 import redis

@@ -1,4 +1,8 @@
-"""The models of the examples. Copy what the comments call `added`, without `app_label`."""
+"""The models of the examples.
+
+Copy the two fields and the constraint whose comments begin with `added` to your own models, without
+`app_label`. A usual shop has the other fields already.
+"""
 
 from django.db import models
 from django.db.models import Q

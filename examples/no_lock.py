@@ -1,9 +1,12 @@
 """Sell one unit without a lock, by one conditional UPDATE.
 
-The database alone is enough if check and decrement are one statement on one row. If another system
-must be called between them, every other buyer of the product waits for seconds in the database,
-each with a connection: see checkout.py. Add `key` and the
-CHECK of models.py to your own models; you need `fence` only with a lock.
+The database alone is enough if the check of the stock and the decrement are one statement on one
+row. Use checkout.py, which has a lock, if you must call another system between the check and the
+decrement, for example for a payment. Without a lock, every other buyer of the product would then
+wait in the database for the end of that call, and use a connection meanwhile.
+
+Add the field `key` and the CHECK constraint of models.py to your own models. You need the field
+`fence` only with a lock.
 """
 
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction

@@ -1,1 +1,5 @@
-"""Shops that the rush is run against, each with its target: README.md."""
+"""Example shops for the load test: README.md.
+
+Each shop has a target, a class that tells the load test how to buy there. A rush lets many buyers
+buy from the shop at the same moment.
+"""

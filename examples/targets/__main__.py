@@ -39,8 +39,8 @@ from servers.server_errors import EmbeddedError
 HERE = Path(__file__).parent
 #: How long a shop may take from its start to its first answer.
 START_TIMEOUT_SECONDS = 300.0
-#: Name of a shop -> the line by which it oversells, and the line that repairs it. Oscar is repaired
-#: by oscar_project/partner/ instead.
+#: For each shop, the line that makes it oversell, and the line that replaces it in the repaired
+#: shop. Oscar is repaired by oscar_project/partner/ instead.
 REPAIRS = {
     "fastapi": (
         'sold = database.execute("UPDATE product SET stock = ? WHERE stock > 0", [stock - 1])',

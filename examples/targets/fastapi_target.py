@@ -1,4 +1,4 @@
-"""The target for fastapi_shop.py: how to open a sale, buy, and read orders and stock."""
+"""How the load test opens a sale, buys, and reads orders and stock in fastapi_shop.py."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class FastApiShop(Target):
         return error(response.text)
 
     def orders(self) -> list[Order]:
-        # Orders of earlier sales may be among them: the load test does not count those.
+        # The list may also have orders of earlier sales, which the load test does not count.
         return [Order(number, buyer) for number, buyer in ask(f"{self.host}/report")["orders"]]
 
     def stock(self) -> int:

@@ -1,4 +1,4 @@
-"""The target for mysql_shop.py. It reads the orders and the stock from the shop's database."""
+"""How the load test buys from mysql_shop.py, and reads orders and stock from its database."""
 
 import os
 from typing import Any
@@ -27,7 +27,7 @@ class MySqlShop(Target):
         return error(response.text)
 
     def orders(self) -> list[Order]:
-        # Orders of earlier sales may be among them: the load test does not count those.
+        # The list may also have orders of earlier sales, which the load test does not count.
         return [Order(*row) for row in self.sql("SELECT id, buyer FROM shop_order")]
 
     def stock(self) -> int:

@@ -1,4 +1,4 @@
-"""The target for django-oscar: buyers are guests with a filled basket, who place the order."""
+"""How the load test buys from django-oscar: as guests who have filled a basket before the rush."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The settings that Oscar's own guide asks for. Only VARIANT=repaired changes how Oscar sells."""
+"""The settings that Oscar's own guide requires. Only VARIANT=repaired changes how Oscar sells."""
 
 import os
 from pathlib import Path

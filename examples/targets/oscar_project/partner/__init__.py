@@ -1,4 +1,7 @@
-"""Oscar's partner app with one method changed, as its guide customises a model: --repaired."""
+"""Oscar's partner app with one method changed, for the repaired shop (--repaired).
+
+The app replaces Oscar's own in the way that Oscar's guide describes for a changed model.
+"""
 
 from oscar.apps.partner import apps
 
