@@ -17,7 +17,7 @@ from django.test import Client
 from demo import hooks
 from shop.sale import points
 from shop.strategies.shared.polling_lock import wall_clock
-from shop.tests.loop import Loop, run_in_loop
+from shop.tests.loop import ShopInLoop, run_in_loop
 from shop.tests.purchases import committed, open_sale
 
 
@@ -124,11 +124,11 @@ def test_async_purchase_is_recorded_by_thread_or_task(
     """
     open_sale(5)
 
-    async def buy_twice(loop: Loop) -> None:
+    async def buy_twice(shop: ShopInLoop) -> None:
         # The list keeps the first task alive: otherwise the second one could get its id.
         tasks = []
         for key in ("first", "second"):
-            tasks.append(asyncio.create_task(loop.buy(key=key, lock=lock)))
+            tasks.append(asyncio.create_task(shop.buy(key=key, lock=lock)))
             assert (await tasks[-1]).status == 201
 
     run_in_loop(buy_twice, thread_count=1)

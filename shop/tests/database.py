@@ -49,7 +49,7 @@ def kill_this_threads_backend() -> None:
     assert row == (True,), "the backend should have ended"
 
 
-class ReplyCutter:
+class CommitReplyDropper:
     """A proxy in front of PostgreSQL that forwards one COMMIT and drops the reply.
 
     folder          the folder of the proxy's socket

@@ -68,7 +68,7 @@ class Roles:
 
 
 @contextmanager
-def roles_of_compose(folder: Path) -> Iterator[Roles]:
+def create_compose_roles(folder: Path) -> Iterator[Roles]:
     """Run deploy/docker/roles.sql for a new database, and yield its roles.
 
     The database and the roles get random names, so they do not collide with those of other tests.
@@ -112,7 +112,7 @@ def find_psql() -> Path:
     return Path(package.origin).parent / "pginstall/bin/psql"
 
 
-class GuardedValkey(embedded.Valkey):
+class ValkeyWithAcl(embedded.Valkey):
     """A Valkey with the users of deploy/docker/redis.<acl>.acl. `url` has the shop's login."""
 
     def __init__(self, folder: Path, *, acl: str) -> None:

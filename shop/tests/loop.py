@@ -16,7 +16,7 @@ from shop.tests.purchases import JsonReply, parse_reply
 LOOP_TIMEOUT_SECONDS = 30
 
 
-class Loop:
+class ShopInLoop:
     """The shop's application in one event loop, which answers POST /buy.
 
     thread_count  threads for the strategies that block
@@ -47,12 +47,12 @@ class Loop:
 
 
 def run_in_loop(
-    test: Callable[[Loop], Coroutine[Any, Any, None]], *, thread_count: int = 4
+    test: Callable[[ShopInLoop], Coroutine[Any, Any, None]], *, thread_count: int = 4
 ) -> None:
     """Run the test in a new event loop. Raises TimeoutError after LOOP_TIMEOUT_SECONDS."""
 
     async def run_with_timeout() -> None:
         async with asyncio.timeout(LOOP_TIMEOUT_SECONDS):
-            await test(Loop(thread_count))
+            await test(ShopInLoop(thread_count))
 
     asyncio.run(run_with_timeout())

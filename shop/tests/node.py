@@ -147,7 +147,7 @@ class Node:
 
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Send GET, and return the status and the JSON of the answer."""
-        return self.ask("GET", path)
+        return self.request_json("GET", path)
 
     def restock(self, stock: int, lock: str | None = None) -> int:
         """Open a sale of apples, and return its number.
@@ -157,7 +157,7 @@ class Node:
         fields: dict[str, Any] = {"stock": stock}
         if lock is not None:
             fields["lock"] = lock
-        status, report = self.ask("POST", "/restock", json.dumps(fields).encode(), BEARER)
+        status, report = self.request_json("POST", "/restock", json.dumps(fields).encode(), BEARER)
         assert status == 201, report
         return int(report["sale"])
 
@@ -166,13 +166,15 @@ class Node:
         orders: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
-            status, page = self.ask("GET", f"/sales/{sale}/orders?after={after}", headers=BEARER)
+            status, page = self.request_json(
+                "GET", f"/sales/{sale}/orders?after={after}", headers=BEARER
+            )
             assert status == 200, page
             orders += page["orders"]
             after = page["next"]
         return orders
 
-    def ask(
+    def request_json(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any]]:
         """Send one request, whose body must be JSON or empty. Return the status and the JSON."""
@@ -234,7 +236,7 @@ def rush(node: Node, lock: str) -> tuple[int, int]:
         key = {"Idempotency-Key": secrets.token_hex()}
         outcome = "busy"
         while outcome == "busy":
-            _, answer = node.ask("POST", "/buy", body, key)
+            _, answer = node.request_json("POST", "/buy", body, key)
             outcome = answer["outcome"]
         outcomes.append(outcome)
 

@@ -81,7 +81,7 @@ def promise_orders(*keys: str) -> list[int]:
     return [int(buy(key=key, buyer=key, lock="reserve").body["order"]) for key in keys]
 
 
-def settle_all() -> None:
+def settle_all_promises() -> None:
     """Write all orders that the strategy `reserve` has promised."""
     while settle.settle_batch():
         pass
@@ -94,7 +94,7 @@ def count_orders_and_stock(product: str = APPLE) -> tuple[int, int]:
     """
     with suppress(redis.RedisError):  # a test may call this during an outage of Redis
         if locks_client().exists(STREAM):
-            settle_all()
+            settle_all_promises()
     orders = PurchaseHistory.objects.filter(product_name=product).count()
     in_row = Product.objects.get(name=product).amount
     in_buckets = Bucket.objects.filter(sale__product__name=product).values_list("amount", flat=True)
@@ -128,14 +128,14 @@ def make_probe(point: str, action: Callable[[], object]) -> Probe:
 class FirstBuyerGate:
     """A probe that stops the first buyer inside the critical section.
 
-    entry                set when the first buyer is inside
-    permission_to_leave  the test sets it, to let the first buyer continue
+    first_buyer_inside   set when the first buyer is inside
+    may_continue  the test sets it, to let the first buyer continue
     purchase_count       purchases that have reached their strategy, also those that wait
     """
 
     def __init__(self) -> None:
-        self.entry = threading.Event()
-        self.permission_to_leave = threading.Event()
+        self.first_buyer_inside = threading.Event()
+        self.may_continue = threading.Event()
         self.purchase_count = 0
         self._count_lock = threading.Lock()
 
@@ -143,9 +143,9 @@ class FirstBuyerGate:
         if point == "begins":
             with self._count_lock:
                 self.purchase_count += 1
-        elif point == "after_read" and not self.entry.is_set():
-            self.entry.set()
-            assert self.permission_to_leave.wait(TIMEOUT_SECONDS)
+        elif point == "after_read" and not self.first_buyer_inside.is_set():
+            self.first_buyer_inside.set()
+            assert self.may_continue.wait(TIMEOUT_SECONDS)
 
 
 def assert_retry_later(answer: JsonReply, outcome: str, error: str) -> None:

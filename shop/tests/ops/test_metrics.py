@@ -89,7 +89,7 @@ def buy_at_once(
 
     def buy(number: int) -> tuple[int, str]:
         body = json.dumps({"buyer": f"buyer-{number}", "lock": lock, **fields}).encode()
-        status, answer = node.ask("POST", "/buy", body)
+        status, answer = node.request_json("POST", "/buy", body)
         return status, answer["outcome"]
 
     with ThreadPoolExecutor(buyers) as pool:

@@ -40,7 +40,7 @@ def test_only_one_request_fails_after_a_postgresql_restart(
     """All pooled connections are dead. The first request that uses one closes all of them."""
     node.restock(20)
     restart(postgres)
-    statuses = [node.ask(method, path, body, BEARER)[0] for _ in range(10)]
+    statuses = [node.request_json(method, path, body, BEARER)[0] for _ in range(10)]
     assert statuses == [503] + [success_status] * 9
 
 
@@ -118,12 +118,14 @@ def test_read_only_database_is_503_until_it_accepts_writes(
             assert node.get("/readyz")[0] == 503
             # Ten requests use every connection of the pool, and each connection refuses.
             for _ in range(10):
-                status, answer = node.ask("POST", "/buy", purchase)
+                status, answer = node.request_json("POST", "/buy", purchase)
                 assert (status, answer["outcome"]) == (503, "unavailable")
-                status, answer = node.ask("POST", "/restock", b'{"stock": 5}', BEARER)
+                status, answer = node.request_json("POST", "/restock", b'{"stock": 5}', BEARER)
                 assert (status, answer["outcome"]) == (503, "unavailable")
         eventually(lambda: node.get("/readyz")[0] == 200, what="the node is ready")
-        eventually(lambda: node.ask("POST", "/buy", purchase)[0] == 201, what="a unit is sold")
+        eventually(
+            lambda: node.request_json("POST", "/buy", purchase)[0] == 201, what="a unit is sold"
+        )
     assert "Traceback" not in log.read_text()
 
 
@@ -136,7 +138,7 @@ def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:
     with ThreadPoolExecutor(2) as pool, redis.Redis(port=valkey.port, db=1) as client:
         node.restock(1)
         purchase = pool.submit(
-            node.ask, "POST", "/buy", b'{"buyer": "ada", "lock": "redis", "hold_ms": 1500}'
+            node.request_json, "POST", "/buy", b'{"buyer": "ada", "lock": "redis", "hold_ms": 1500}'
         )
         eventually(lambda: client.exists("lock:{redis:apple}"), what="the buyer has the lock")
         probe = pool.submit(node.get, "/readyz")

@@ -23,7 +23,7 @@ from servers.loopback import find_free_port
 from servers.process import ServerProcess
 from shop.ops.postgres import TIMEOUTS_MS
 from shop.strategies import STRATEGIES
-from shop.tests.least_privilege import make_secrets, roles_of_compose
+from shop.tests.least_privilege import create_compose_roles, make_secrets
 from shop.tests.node import UNITS, Node, rush
 from shop.tests.purchases import eventually
 
@@ -164,7 +164,7 @@ def test_strategies_sell_behind_pgbouncer(certificates: Path, tmp_path: Path) ->
         f"client_tls_key_file = {certificates / 'postgres.key'}\n"
     )
     with (
-        roles_of_compose(tmp_path / "roles") as roles,
+        create_compose_roles(tmp_path / "roles") as roles,
         pgbouncer(roles.url(roles.app), user=roles.app, more_settings=tls_settings) as port,
         redis_with_tls(certificates) as redis_url,
     ):

@@ -29,13 +29,13 @@ from redis.retry import Retry
 from servers import embedded
 from servers.waiting import wait_for
 from shop.strategies import STRATEGIES
-from shop.tests.least_privilege import GuardedValkey, Roles, roles_of_compose
+from shop.tests.least_privilege import Roles, ValkeyWithAcl, create_compose_roles
 from shop.tests.node import UNITS, Node, rush
 
 
 @pytest.fixture(scope="module")
 def roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Roles]:
-    with roles_of_compose(tmp_path_factory.mktemp("secrets")) as roles:
+    with create_compose_roles(tmp_path_factory.mktemp("secrets")) as roles:
         yield roles
 
 
@@ -251,7 +251,7 @@ def test_strategies_sell_under_the_roles_and_the_acl(
     acl: str, locks: list[str], environment: dict[str, str], roles: Roles, tmp_path: Path
 ) -> None:
     """The shop's role and its login at Redis have every privilege that the strategies need."""
-    valkey = GuardedValkey(tmp_path / "valkey", acl=acl)
+    valkey = ValkeyWithAcl(tmp_path / "valkey", acl=acl)
     embedded.kill_at_exit(valkey.start())
     # Five databases of one Valkey take the place of Redlock's five servers.
     redlock_urls = [f"{valkey.url}/{number}" for number in range(2, 7)]
@@ -286,15 +286,15 @@ def test_strategies_sell_under_the_roles_and_the_acl(
 
 
 @pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedValkey]:
-    server = GuardedValkey(tmp_path_factory.mktemp("valkey"), acl="production")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyWithAcl]:
+    server = ValkeyWithAcl(tmp_path_factory.mktemp("valkey"), acl="production")
     embedded.kill_at_exit(server.start())
     yield server
     server.stop()
 
 
 @pytest.fixture
-def shop_client(valkey: GuardedValkey) -> Iterator[redis.Redis]:
+def shop_client(valkey: ValkeyWithAcl) -> Iterator[redis.Redis]:
     """A client with the shop's login."""
     with redis.Redis.from_url(f"{valkey.url}/1", retry=Retry(NoBackoff(), 0)) as client:
         yield client
@@ -350,7 +350,7 @@ def test_foreign_key_or_channel_is_refused(shop_client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("login", ["", "default:@", "shop:wrong@", "health:any@"])
-def test_other_logins_cannot_read_keys(login: str, valkey: GuardedValkey) -> None:
+def test_other_logins_cannot_read_keys(login: str, valkey: ValkeyWithAcl) -> None:
     url = f"redis://{login}127.0.0.1:{valkey.port}"
     with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0)) as client:
         if login.startswith("health"):

@@ -23,7 +23,7 @@ from shop.tests.purchases import (
     count_orders_and_stock,
     open_sale,
     promise_orders,
-    settle_all,
+    settle_all_promises,
 )
 
 pytestmark = committed
@@ -35,7 +35,7 @@ def test_counter_and_orders_are_restored_to_an_empty_redis() -> None:
     """The next purchase restores both from the database: a and b have bought 2 of 5 units."""
     sale = open_sale(5)
     order_numbers = promise_orders("a", "b")
-    settle_all()
+    settle_all_promises()
     locks_client().flushall()
     replay = buy_reserved(key="a", buyer="a")
     unpromised_units, _ = read_promises(sale.pk)
@@ -87,7 +87,7 @@ def test_lost_promises_are_found_by_their_answers(tmp_path: Path) -> None:
     """
     sale = open_sale(5)
     kept = promise_orders("a")
-    settle_all()
+    settle_all_promises()
     lost = promise_orders("b", "c")
     locks_client().flushall()
     log = tmp_path / "access.log"
@@ -134,7 +134,7 @@ def test_reconciliation_finds_a_wrong_counter(
     """
     sale = open_sale(9)
     promise_orders("a")
-    settle_all()
+    settle_all_promises()
     promise_orders("b", "c")
     locks_client().incrby(counter_key(sale.pk), counter_error)
     wrong_balance = reconcile(sale)

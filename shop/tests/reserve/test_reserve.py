@@ -29,7 +29,7 @@ from shop.tests.purchases import (
     eventually,
     open_sale,
     promise_orders,
-    settle_all,
+    settle_all_promises,
 )
 
 pytestmark = committed
@@ -48,7 +48,7 @@ def test_promised_order_keeps_its_number() -> None:
     again = buy_reserved(key="k1")
     assert buy_reserved(key="k1", buyer="bob").status == 422
     assert PurchaseHistory.objects.count() == 0, "the order should not be written yet"
-    settle_all()
+    settle_all_promises()
     later = buy_reserved(key="k1")
     assert [answer.status for answer in (again, later)] == [200, 200]
     order = PurchaseHistory.objects.get(idempotency_key="k1")
@@ -114,7 +114,7 @@ def test_long_backlog_stops_promises(setting: str, limit: float, settings: Setti
     else:
         assert backlog[-1].made_at <= backlog[0].made_at + limit
     assert buy_reserved(key="k0").status == 200, "the promise of this key should be repeated"
-    settle_all()
+    settle_all_promises()
     assert buy_reserved(key="later").status == 201
     assert count_orders_and_stock() == (len(answers), 1_000 - len(answers))
 
@@ -186,7 +186,7 @@ def test_reconciliation_agrees_during_sales(settings: Settings) -> None:
             balance = reconcile(sale)
             differences.append((balance["undersold"], balance["overpromised"]))
     assert {purchase.result(PURCHASE_TIMEOUT_SECONDS) for purchase in purchases} == {"sold"}
-    settle_all()
+    settle_all_promises()
     assert set(differences) == {(0, 0)}
     assert count_orders_and_stock() == (61, 139)  # the orders of the first buyer and of the 60
     report = sale_report(sale.pk).as_dict()

@@ -20,7 +20,7 @@ from shop.sale.points import use_probe
 from shop.sale.reports import sale_report
 from shop.schedules.interleaving import Interleaving
 from shop.tests.database import (
-    ReplyCutter,
+    CommitReplyDropper,
     database_at,
     has_waiting_statement,
     kill_this_threads_backend,
@@ -35,7 +35,7 @@ from shop.tests.purchases import (
     make_probe,
     open_sale,
     promise_orders,
-    settle_all,
+    settle_all_promises,
 )
 
 pytestmark = committed
@@ -75,7 +75,7 @@ def test_every_order_of_a_crashed_consumer_is_written_once(
     promise_orders("a", "b", "c")
     errors = (KeyboardInterrupt, DatabaseError, InterfaceError)
     with use_probe(make_probe(point, failure)), pytest.raises(errors):
-        settle_all()
+        settle_all_promises()
     connection.close()  # as the end of the consumer's process would
     assert (PurchaseHistory.objects.count(), count_unsettled()) == (written_orders, 3)
     settle_batch()
@@ -106,11 +106,11 @@ def test_lost_commit_reply_does_not_duplicate_orders() -> None:
     open_sale(3)
     promise_orders("a", "b")
     with (
-        ReplyCutter() as proxy,
+        CommitReplyDropper() as proxy,
         database_at(proxy.folder),
         pytest.raises((DatabaseError, InterfaceError)),
     ):
-        settle_all()
+        settle_all_promises()
     assert (proxy.has_lost_reply, count_unsettled()) == (True, 2)
     assert (count_orders_and_stock(), count_unsettled()) == ((2, 1), 0)
 
@@ -129,7 +129,7 @@ def test_existing_order_with_the_same_key_or_number_stays() -> None:
     orders.create(**fields, pk=second_number, purchaser="b")
     # The two orders were created without taking their units from the stock of four.
     Product.objects.filter(name=APPLE).update(amount=2)
-    settle_all()
+    settle_all_promises()
     unpromised_units, _ = read_promises(sale.pk)
     assert unpromised_units == 3, "one of the two promised units should be free again"
     assert count_orders_and_stock() == (2, 2)
@@ -170,10 +170,10 @@ def test_key_with_a_second_promise_gets_its_first_order() -> None:
     """
     sale = open_sale(3)
     first_order = buy_reserved(key="a").body["order"]
-    settle_all()
+    settle_all_promises()
     locks_client().delete(promise_key("a"))  # as if it had expired
     assert buy_reserved(key="a").body["order"] != first_order
-    settle_all()
+    settle_all_promises()
     _, broken_count, _ = read_settlement(sale)
     assert broken_count == 1
     again = buy_reserved(key="a")
@@ -233,7 +233,7 @@ def test_unreadable_stream_entry_is_moved_to_the_broken_stream() -> None:
         client.xadd(STREAM, fields)  # without the number of a sale
     promise_orders("b")
     assert read_settlement(sale) == (0, 0, 6)  # settled, broken, unsettled
-    settle_all()
+    settle_all_promises()
     assert (count_orders_and_stock(), count_unsettled()) == ((2, 3), 0)
     assert read_settlement(sale) == (2, 4, 0)
     broken_entries = [fields for _, fields in client.xrange(BROKEN_STREAM)]
@@ -252,6 +252,6 @@ def test_promise_with_an_invalid_order_is_broken() -> None:
     invalid_order = json.loads(entry[b"order"]) | {"order": 10**9, "key": "w", "buyer": "w\0"}
     client.xadd(STREAM, {"sale": sale.pk, "seen": 3, "order": json.dumps(invalid_order)})
     promise_orders("c")
-    settle_all()
+    settle_all_promises()
     assert (count_orders_and_stock(), count_unsettled()) == ((3, 2), 0)
     assert read_settlement(sale) == (3, 1, 0)

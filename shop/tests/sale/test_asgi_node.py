@@ -127,8 +127,8 @@ def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> No
         node.restock(10)
         client.set("lock:token:apple", "another-buyer")
         body = b'{"buyer": "slow", "lock": "token"}'
-        purchases = [pool.submit(node.ask, "POST", "/buy", body) for _ in range(8)]
-        assert node.ask("POST", "/buy", b'{"buyer": "ada", "lock": "redis"}')[0] == 201
+        purchases = [pool.submit(node.request_json, "POST", "/buy", body) for _ in range(8)]
+        assert node.request_json("POST", "/buy", b'{"buyer": "ada", "lock": "redis"}')[0] == 201
         assert not all(purchase.done() for purchase in purchases), "no buyer waited"
         client.delete("lock:token:apple")
         assert Counter(purchase.result()[0] for purchase in purchases) == {201: 8}

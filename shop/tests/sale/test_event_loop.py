@@ -10,8 +10,8 @@ from pytest_django import Settings
 from shop.ops.logs import request_id
 from shop.sale import points, waiting_room
 from shop.sale.points import use_probe
-from shop.tests.database import ReplyCutter, database_at, kill_this_threads_backend
-from shop.tests.loop import Loop, run_in_loop
+from shop.tests.database import CommitReplyDropper, database_at, kill_this_threads_backend
+from shop.tests.loop import ShopInLoop, run_in_loop
 from shop.tests.purchases import (
     APPLE,
     FirstBuyerGate,
@@ -34,7 +34,7 @@ async def wait_until(condition: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def queue_of_buyers(
-    loop: Loop, lock: str, waiting: int
+    shop: ShopInLoop, lock: str, waiting: int
 ) -> AsyncIterator[tuple[FirstBuyerGate, list[asyncio.Task[JsonReply]]]]:
     """Stop a buyer in the critical section, and queue other buyers behind it, until the block ends.
 
@@ -45,19 +45,19 @@ async def queue_of_buyers(
     gate = FirstBuyerGate()
 
     def buy_as(number: int) -> asyncio.Task[JsonReply]:
-        return asyncio.create_task(loop.buy(lock=lock, buyer=f"b{number}", key=f"k{number}"))
+        return asyncio.create_task(shop.buy(lock=lock, buyer=f"b{number}", key=f"k{number}"))
 
     # The gate stops the first buyer at `after_read`, which every purchase reaches in a thread. At
     # points that are reached in the event loop, the gate only counts purchases.
     points.install_probe(gate, may_block=lambda point: False)
     try:
         purchases = [buy_as(0)]
-        await wait_until(gate.entry.is_set)
+        await wait_until(gate.first_buyer_inside.is_set)
         purchases += [buy_as(number) for number in range(1, waiting + 1)]
         await wait_until(lambda: gate.purchase_count == waiting + 1)
         yield gate, purchases
     finally:
-        gate.permission_to_leave.set()
+        gate.may_continue.set()
         points.install_probe(None)
 
 
@@ -66,19 +66,19 @@ def test_queued_purchase_ends_if_the_client_disconnects(settings: Settings) -> N
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
 
-    async def test(loop: Loop) -> None:
-        async with queue_of_buyers(loop, "redis", waiting=1) as (_, purchases):
-            refused = await loop.buy(buyer="b9")
+    async def test(shop: ShopInLoop) -> None:
+        async with queue_of_buyers(shop, "redis", waiting=1) as (_, purchases):
+            refused = await shop.buy(buyer="b9")
             assert (refused.status, refused.body["outcome"]) == (429, "full")
             purchases[1].cancel()
             with pytest.raises(asyncio.CancelledError):
                 await purchases[1]
             assert waiting_room.purchases_under_way[APPLE] == 1
-            last = asyncio.create_task(loop.buy(buyer="b9"))
+            last = asyncio.create_task(shop.buy(buyer="b9"))
             await wait_until(lambda: waiting_room.purchases_under_way[APPLE] == 2)
         assert ((await purchases[0]).status, (await last).status) == (201, 201)
         # The client that left was buyer b1: its key has no order yet.
-        again = await loop.buy(buyer="b1", key="k1")
+        again = await shop.buy(buyer="b1", key="k1")
         assert (again.status, again.body["replayed"]) == (201, False)
 
     run_in_loop(test)
@@ -97,17 +97,17 @@ def test_purchase_in_a_waiting_thread_completes_after_a_disconnect(
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
 
-    async def test(loop: Loop) -> None:
-        async with queue_of_buyers(loop, lock, waiting=1) as (_, purchases):
+    async def test(shop: ShopInLoop) -> None:
+        async with queue_of_buyers(shop, lock, waiting=1) as (_, purchases):
             purchases[1].cancel()
             await asyncio.sleep(0)
-            assert (await loop.buy(lock=lock, buyer="b9")).status == 429, (
+            assert (await shop.buy(lock=lock, buyer="b9")).status == 429, (
                 "the seat should still be taken"
             )
         for purchase in purchases:
             with suppress(asyncio.CancelledError):
                 await purchase
-        again = await loop.buy(lock=lock, buyer="b1", key="k1")
+        again = await shop.buy(lock=lock, buyer="b1", key="k1")
         assert (again.status, again.body["replayed"]) == (200, True)
 
     run_in_loop(test)
@@ -119,16 +119,16 @@ def test_purchase_without_a_thread_ends_if_the_client_disconnects() -> None:
     """The purchase waits for the pool's only thread, in which another purchase is stopped."""
     open_sale(10)
 
-    async def test(loop: Loop) -> None:
-        threads = loop.application.threads.whole_purchases
-        async with queue_of_buyers(loop, "token", waiting=0) as (gate, purchases):
-            queued = asyncio.create_task(loop.buy(lock="token", buyer="b9"))
+    async def test(shop: ShopInLoop) -> None:
+        threads = shop.application.threads.whole_purchases
+        async with queue_of_buyers(shop, "token", waiting=0) as (gate, purchases):
+            queued = asyncio.create_task(shop.buy(lock="token", buyer="b9"))
             await wait_until(threads._work_queue.qsize)
             queued.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await queued
         assert (await purchases[0]).status == 201
-        assert (await loop.buy(lock="token")).body["stock_seen"] == 9
+        assert (await shop.buy(lock="token")).body["stock_seen"] == 9
         assert gate.purchase_count == 1
 
     run_in_loop(test, thread_count=1)
@@ -140,8 +140,8 @@ def test_purchase_completes_after_a_disconnect_in_the_critical_section(lock: str
     """The purchase of the leaving client is completed, and then the next buyer gets the lock."""
     open_sale(10)
 
-    async def test(loop: Loop) -> None:
-        async with queue_of_buyers(loop, lock, waiting=1) as (_, purchases):
+    async def test(shop: ShopInLoop) -> None:
+        async with queue_of_buyers(shop, lock, waiting=1) as (_, purchases):
             for _ in range(3):  # a repeated cancel must not free the lock during the write
                 purchases[0].cancel()
                 await asyncio.sleep(0)
@@ -149,7 +149,7 @@ def test_purchase_completes_after_a_disconnect_in_the_critical_section(lock: str
         with pytest.raises(asyncio.CancelledError):
             await purchases[0]
         assert (await purchases[1]).body["stock_seen"] == 9
-        again = await loop.buy(lock=lock, buyer="b0", key="k0")
+        again = await shop.buy(lock=lock, buyer="b0", key="k0")
         assert (again.status, again.body["replayed"]) == (200, True)
 
     run_in_loop(test)
@@ -173,14 +173,14 @@ def test_lost_connection_while_holding_the_lock_is_unavailable(lock: str) -> Non
         request_ids_in_thread.append(request_id.get())
         kill_this_threads_backend()
 
-    async def test(loop: Loop) -> None:
+    async def test(shop: ShopInLoop) -> None:
         with use_probe(make_probe("after_read", lose_connection)):
-            refused = await loop.buy(lock=lock, key="k1")
+            refused = await shop.buy(lock=lock, key="k1")
         assert request_ids_in_thread == [refused.headers["X-Request-ID"]]
         assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body
         assert refused.headers["Retry-After"] == "1"
         assert not waiting_room.purchases_under_way
-        again = await loop.buy(lock=lock, key="k1")
+        again = await shop.buy(lock=lock, key="k1")
         assert (again.status, again.body["stock_seen"]) == (201, 3)
 
     run_in_loop(test)
@@ -192,11 +192,11 @@ def test_lost_commit_reply_is_unknown(lock: str) -> None:
     """The reply to the COMMIT is lost. A retry with the same key then gets the order."""
     open_sale(3)
 
-    async def buy_without_reply(loop: Loop) -> None:
-        unknown = await loop.buy(lock=lock, key="k1")
+    async def buy_without_reply(shop: ShopInLoop) -> None:
+        unknown = await shop.buy(lock=lock, key="k1")
         assert (unknown.status, unknown.body["outcome"]) == (503, "unknown"), unknown.body
 
-    with ReplyCutter() as proxy, database_at(proxy.folder):
+    with CommitReplyDropper() as proxy, database_at(proxy.folder):
         run_in_loop(buy_without_reply)
     assert proxy.has_lost_reply
     again = buy(lock=lock, key="k1")

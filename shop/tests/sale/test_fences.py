@@ -199,16 +199,16 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
     ):
         with node:
             sale = node.restock(3, lock)
-            assert node.ask("POST", "/buy", body)[0] == 201
+            assert node.request_json("POST", "/buy", body)[0] == 201
             client.flushall()  # Redis has lost the last fence, as after a restart
             fence_ahead = compute_fence_ahead(client, HOUR_IN_MICROSECONDS)
             operator.execute("UPDATE product SET fence = %s", [fence_ahead])
-            status, answer = node.ask("POST", "/buy", body)
+            status, answer = node.request_json("POST", "/buy", body)
             assert (status, answer["outcome"]) == (503, "lost")
             assert re.search(HOUR_AHEAD_ERROR, answer["error"])
         operator.execute(read_documented_reset())
         with node:
-            assert node.ask("POST", "/buy", body)[0] == 201
+            assert node.request_json("POST", "/buy", body)[0] == 201
             report = node.get(f"/sales/{sale}")[1]
     assert (report["orders"], report["stock_left"], report["lost_updates"]) == (2, 1, 0)
 

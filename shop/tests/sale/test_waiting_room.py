@@ -52,7 +52,7 @@ def queue_buyers(
     with points.use_probe(gate), ThreadPoolExecutor(waiting + 1) as pool:
         try:
             purchases = [pool.submit(buy_and_disconnect, lock, 0)]
-            assert gate.entry.wait(TIMEOUT_SECONDS)
+            assert gate.first_buyer_inside.wait(TIMEOUT_SECONDS)
             purchases += [
                 pool.submit(buy_and_disconnect, lock, number) for number in range(1, waiting + 1)
             ]
@@ -63,7 +63,7 @@ def queue_buyers(
             )
             yield gate, purchases
         finally:
-            gate.permission_to_leave.set()
+            gate.may_continue.set()
 
 
 def is_waiting_room_empty() -> bool:
