@@ -1,4 +1,4 @@
-"""Fixtures of the shop's tests. Those with `autouse` run for every test."""
+"""Fixtures of the shop's tests. A fixture with `autouse` runs for every test."""
 
 import logging
 import os
@@ -31,24 +31,28 @@ from shop.tests.outage import Outage
 
 @pytest.fixture(autouse=True)
 def _empty_redis() -> None:
-    """Delete all keys of this run's Valkey: locks, stock and cache."""
+    """Delete all keys in the Valkey that the tests share: locks, stock and cache."""
     locks_client().flushall()
 
 
 @pytest.fixture(autouse=True)
 def _forget_cached_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty the caches of this process: products, sales, order numbers, readiness and reports."""
+    """Empty the shop's caches in this process.
+
+    They contain products, open sales, order numbers, the last readiness check and reports.
+    """
     known_products._known_products.clear()
     promises._open_sales.clear()
     promises._order_numbers.clear()
     monkeypatch.setattr(health, "_last_check", None)
-    # A shop caches a report for 1 s, these tests for longer than any of them takes.
+    # The shop caches a report for 1 s. In the tests it caches reports for 60 s, longer than a test
+    # takes, so no cached report expires during a test.
     monkeypatch.setattr(views, "public_reports", reports.CachedReports(max_age_seconds=60))
 
 
 @pytest.fixture(autouse=True)
 def _silence_expected_logs() -> Iterator[None]:
-    """Keep log lines, such as warnings of refusals, off the output. caplog still has them."""
+    """Do not print log lines, such as warnings of refusals. caplog still records them."""
     root = logging.getLogger()
     handlers = [handler for handler in root.handlers if type(handler) is logging.StreamHandler]
     for handler in handlers:
@@ -60,7 +64,7 @@ def _silence_expected_logs() -> Iterator[None]:
 
 @pytest.fixture
 def redis_outage() -> Iterator[Outage]:
-    """An outage of the tests' shared Valkey. The test begins it, and this fixture ends it."""
+    """An outage of the Valkey that the tests share. A test begins it; this fixture ends it."""
     outage = Outage(test_servers.valkey)
     yield outage
     outage.end()
@@ -68,11 +72,11 @@ def redis_outage() -> Iterator[Outage]:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """Write a checkpoint before pytest-django drops the test's database.
+    """Write a checkpoint after the last test, before pytest-django drops the test database.
 
-    The drop itself writes a checkpoint. After many new databases, on a slow disk, the checkpoint
-    takes longer than the shop's statement_timeout, which would cancel the drop. The connection of
-    this fixture has no such timeout.
+    DROP DATABASE writes a checkpoint, too. If the tests have created many databases and the disk is
+    slow, that checkpoint takes longer than the shop's statement_timeout, which then cancels the
+    drop. The connection of this fixture has no such timeout.
     """
     yield
     with connect_outside_django() as outside_connection:
@@ -91,7 +95,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def postgres(folder: Path) -> Iterator[Postgres]:
-    """A PostgreSQL of this module, which its tests may stop."""
+    """A PostgreSQL that only the tests of one module use, so these tests may stop it."""
     server = Postgres(folder / "postgres", runtime_folder=folder)
     server.start()
     embedded.kill_at_exit(server.pid)
@@ -101,7 +105,7 @@ def postgres(folder: Path) -> Iterator[Postgres]:
 
 @pytest.fixture(scope="module")
 def valkey(folder: Path) -> Iterator[Valkey]:
-    """A Valkey of this module, which its tests may stop."""
+    """A Valkey that only the tests of one module use, so these tests may stop it."""
     server = Valkey(folder / "valkey")
     embedded.kill_at_exit(server.start())
     yield server
@@ -115,7 +119,7 @@ def valkey(folder: Path) -> Iterator[Valkey]:
 def lock(request: pytest.FixtureRequest) -> str:
     """The name of a strategy. A test with this fixture runs once for every strategy.
 
-    If the strategy needs its own servers, they are running.
+    If the strategy needs servers of its own, such as ZooKeeper, this fixture has started them.
     """
     name = str(request.param)
     required_setting = STRATEGIES[name].needs
@@ -127,7 +131,7 @@ def lock(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embedded.Valkey]]:
-    """The five independent servers of Redlock, for all tests."""
+    """Five independent Valkey servers for all tests of Redlock, a lock on a majority of them."""
     valkeys = [embedded.Valkey(tmp_path_factory.mktemp("redlock")) for _ in range(5)]
     try:
         for valkey in valkeys:
@@ -140,7 +144,7 @@ def five_valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[embe
 
 @pytest.fixture
 def redlock_urls(five_valkeys: list[embedded.Valkey], settings: Settings) -> Iterator[None]:
-    """Set REDLOCK_URLS to five empty servers."""
+    """Set REDLOCK_URLS to five running Valkey servers, and delete their keys."""
     settings.REDLOCK_URLS = [valkey.url for valkey in five_valkeys]
     redlock.redlock_clients.cache_clear()
     for client in redlock.redlock_clients():
@@ -153,7 +157,10 @@ def redlock_urls(five_valkeys: list[embedded.Valkey], settings: Settings) -> Ite
 
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """A ZooKeeper for all tests. If it is not installed, the tests are skipped; in CI they fail."""
+    """A ZooKeeper for all tests.
+
+    If ZooKeeper is not installed, the tests that use it are skipped. In CI they fail.
+    """
     if not is_installed():
         if os.environ.get("CI"):
             pytest.fail(ZOOKEEPER_MISSING)
@@ -175,5 +182,8 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 
 @pytest.fixture
 def zookeeper_hosts(zookeeper_server: ZooKeeper, settings: Settings) -> None:
-    """Set ZOOKEEPER_HOSTS. The first buyer opens a connection, which all tests then use."""
+    """Set ZOOKEEPER_HOSTS to a running ZooKeeper.
+
+    The first buyer opens the shop's connection, which then stays open for all tests.
+    """
     settings.ZOOKEEPER_HOSTS = zookeeper_server.hosts

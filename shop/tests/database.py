@@ -1,6 +1,7 @@
-"""Faults and waiting statements of PostgreSQL in a test, and connections outside of Django.
+"""Faults of PostgreSQL for tests, and a test's queries on connections that Django does not manage.
 
-The faults are a wrong address, a killed backend and a lost reply.
+The faults are a server that does not answer, a killed backend (the server process of a connection)
+and a lost reply to COMMIT.
 """
 
 import os
@@ -15,13 +16,16 @@ from django.db import connection
 
 from servers.proxy.proxy import Proxy
 
-#: Milliseconds for which PostgreSQL waits until a terminated backend is gone.
+#: Maximum time that PostgreSQL waits for the end of a backend that it has terminated.
 TERMINATION_TIMEOUT_MS = 5_000
 
 
 @contextmanager
 def database_at(folder: Path) -> Iterator[None]:
-    """Have Django look for PostgreSQL's socket in `folder`. An empty folder means an outage."""
+    """Make Django connect to the PostgreSQL socket in `folder` until the block ends.
+
+    With an empty folder no connection succeeds, as in an outage of PostgreSQL.
+    """
     original_host = connection.settings_dict["HOST"]
     connection.close()
     connection.settings_dict["HOST"] = str(folder)
@@ -34,13 +38,16 @@ def database_at(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def connect_outside_django() -> Iterator[psycopg.Connection[Any]]:
-    """Open a connection to the test's server that Django does not manage."""
+    """Connect to the tests' PostgreSQL server without Django, until the block ends."""
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as outside_connection:
         yield outside_connection
 
 
 def kill_this_threads_backend() -> None:
-    """End the server process behind this thread's connection, and wait until it is gone."""
+    """Terminate the backend (server process) of the thread's Django connection, and wait for it.
+
+    The next query of this thread then fails, as after a restart of PostgreSQL.
+    """
     pid = connection.connection.info.backend_pid
     with connect_outside_django() as outside_connection:
         row = outside_connection.execute(
@@ -50,10 +57,13 @@ def kill_this_threads_backend() -> None:
 
 
 class CommitReplyDropper:
-    """A proxy in front of PostgreSQL that forwards one COMMIT and drops the reply.
+    """A proxy in front of PostgreSQL that loses the reply to the first COMMIT.
+
+    PostgreSQL commits the transaction, but the client cannot know. The proxy runs during a block:
+    `with CommitReplyDropper() as proxy, database_at(proxy.folder): ...`.
 
     folder          the folder of the proxy's socket
-    has_lost_reply  whether the proxy has dropped the reply
+    has_lost_reply  whether the proxy has dropped the reply to a COMMIT
     """
 
     def __init__(self) -> None:
@@ -81,12 +91,12 @@ class CommitReplyDropper:
 
 
 def has_waiting_statement() -> bool:
-    """Return whether a statement waits for a lock in PostgreSQL."""
+    """Return whether a statement in the test's database waits for a lock, such as a row lock."""
     return count_waiting_statements() > 0
 
 
 def count_waiting_statements() -> int:
-    """Return the number of statements that wait for a lock in PostgreSQL."""
+    """Return how many statements in the test's database wait for a lock, such as a row lock."""
     with connect_outside_django() as outside_connection:
         row = outside_connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'",

@@ -1,4 +1,4 @@
-"""The roles and the ACL of the compose stack, on the tests' own servers."""
+"""The PostgreSQL roles and the Redis ACL of deploy/docker, installed on servers of the tests."""
 
 import os
 import secrets
@@ -23,9 +23,12 @@ DOCKER_FOLDER = settings.BASE_DIR / "deploy" / "docker"
 
 
 def make_secrets(folder: Path, *, acl: str = "demo") -> None:
-    """Make the secrets in `folder`, as the service `secrets` of docker-compose.yml does.
+    """Write new passwords and certificates to `folder`, with deploy/docker/make_secrets.sh.
 
-    acl  demo, production, counter or reserve: Redis gets deploy/docker/redis.<acl>.acl
+    The service `secrets` of docker-compose.yml runs the same script.
+
+    acl  demo, production, counter or reserve: the script writes the Redis users of
+         deploy/docker/redis.<acl>.acl, with new passwords, to `folder`
 
     Raises CalledProcessError if the script fails.
     """
@@ -39,11 +42,11 @@ def make_secrets(folder: Path, *, acl: str = "demo") -> None:
 
 @dataclass(frozen=True)
 class Roles:
-    """The database and the roles that deploy/docker/roles.sql creates for a test.
+    """The names of a database, and of the PostgreSQL roles of deploy/docker/roles.sql.
 
-    database  takes the place of the database `oversold`
-    owner     the role that owns the database, in place of oversold_migrate
-    app       the role of the shop, in place of oversold_app
+    database  name of the database, which the compose stack calls `oversold`
+    owner     name of the role that owns the database and its tables (oversold_migrate)
+    app       name of the role with which the shop connects (oversold_app)
     """
 
     database: str
@@ -52,12 +55,15 @@ class Roles:
 
     def url(self, role: str) -> str:
         """Return the URL with which `role` connects to the database."""
-        # The query of the URL has the folder of the server's socket.
+        # The part after `?` names the folder of the server's socket.
         query = os.environ["DATABASE_URL"].partition("?")[2]
         return f"postgresql://{role}@/{self.database}?{query}"
 
     def manage(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run manage.py as the owner, and return the ended process, even if it failed."""
+        """Run a command of manage.py as the owner of the tables, and wait until it exits.
+
+        Return its exit code and output. A failed command raises no exception.
+        """
         return subprocess.run(
             [sys.executable, "manage.py", *command, "--no-color"],
             cwd=settings.BASE_DIR,
@@ -69,14 +75,18 @@ class Roles:
 
 @contextmanager
 def create_compose_roles(folder: Path) -> Iterator[Roles]:
-    """Run deploy/docker/roles.sql for a new database, and yield its roles.
+    """Create a database and the roles of the compose stack with deploy/docker/roles.sql.
 
     The database and the roles get random names, so they do not collide with those of other tests.
-    The owner has already created the tables, and granted the shop's role its privileges.
+    When the block begins, the owner has already created the tables, and granted the privileges to
+    the shop's role.
+
+    folder  a new folder for the passwords that the script reads
     """
     make_secrets(folder)
     name = f"oversold_{secrets.token_hex(4)}"
     roles = Roles(name, owner=f"{name}_migrate", app=f"{name}_app")
+    # Replace the names and the folder of the compose stack in the script by those of this test.
     script = (DOCKER_FOLDER / "roles.sql").read_text()
     script = script.replace("/run/oversold", str(folder / "postgres"))
     script = script.replace("DATABASE oversold ", f"DATABASE {name} ")
@@ -94,7 +104,7 @@ def create_compose_roles(folder: Path) -> Iterator[Roles]:
         yield roles
     finally:
         with psycopg.connect(superuser_url, autocommit=True) as connection:
-            # Wait up to 5000 ms for the end of each connection that is still open.
+            # End all other connections, waiting up to 5000 ms for each: they would block the drop.
             connection.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -113,19 +123,25 @@ def find_psql() -> Path:
 
 
 class ValkeyWithAcl(embedded.Valkey):
-    """A Valkey with the users of deploy/docker/redis.<acl>.acl. `url` has the shop's login."""
+    """A Valkey server with the users of deploy/docker/redis.<acl>.acl.
+
+    acl_file   the ACL file that the server reads
+    final_acl  the text with these users, which start() writes to acl_file
+    password   the password of the user `shop`
+    """
 
     def __init__(self, folder: Path, *, acl: str) -> None:
         make_secrets(folder, acl=acl)
         self.final_acl = (folder / "redis/users.acl").read_text()
         self.password = (folder / "shop/redis_password").read_text()
         self.acl_file = folder / "in-use.acl"
-        # Valkey.start() sends PING without a login, so at first the default user is unrestricted.
+        # Valkey.start() sends PING without a login. So until start() loads the final ACL, the
+        # default user may do everything.
         self.acl_file.write_text("user default on nopass ~* &* +@all\n")
         super().__init__(folder, "--aclfile", str(self.acl_file))
 
     def start(self) -> int:
-        """Start the server, load the ACL of deploy/docker, and return the server's pid."""
+        """Start the server, load the users of deploy/docker, and return the server's pid."""
         pid = super().start()
         self.acl_file.write_text(self.final_acl)
         with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
@@ -134,4 +150,5 @@ class ValkeyWithAcl(embedded.Valkey):
 
     @property
     def url(self) -> str:
+        """The server's URL with the login of the user `shop`."""
         return f"redis://shop:{self.password}@127.0.0.1:{self.port}"

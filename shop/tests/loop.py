@@ -1,4 +1,4 @@
-"""Purchases in an event loop of this process, as an asgi node makes them."""
+"""The shop in an event loop of the test's process, for tests of an asgi node's purchases."""
 
 import asyncio
 import json
@@ -12,14 +12,14 @@ from shop.asgi import Application
 from shop.sale.async_checkout import ThreadPools
 from shop.tests.purchases import JsonReply, parse_reply
 
-#: Seconds for all purchases in one loop.
+#: Maximum duration of a test that run_in_loop() runs.
 LOOP_TIMEOUT_SECONDS = 30
 
 
 class ShopInLoop:
-    """The shop's application in one event loop, which answers POST /buy.
+    """The shop's ASGI application in an event loop. Its method buy() sends a POST /buy request.
 
-    thread_count  threads for the strategies that block
+    thread_count  number of threads for the strategies that block
     """
 
     def __init__(self, thread_count: int = 4) -> None:
@@ -27,9 +27,12 @@ class ShopInLoop:
         self.application.threads = ThreadPools(thread_count)
 
     async def buy(self, *, key: str | None = None, **fields: object) -> JsonReply:
-        """Return the answer to one purchase.
+        """Send POST /buy with these fields, and return the reply.
 
-        Raises CancelledError if the test cancels the task, as if the client had disconnected.
+        A test simulates a client that disconnects: it cancels the task that called this method. The
+        method then raises CancelledError.
+
+        key  the Idempotency-Key; None: no such header
         """
         body = json.dumps({"buyer": "ada", "lock": "redis"} | fields).encode()
         headers = [
@@ -41,7 +44,7 @@ class ShopInLoop:
             headers.append((b"idempotency-key", key.encode()))
         scope = {"type": "http", "method": "POST", "path": "/buy", "headers": headers}
         answer: Any = await self.application.answer_purchase(ASGIRequest(scope, BytesIO(body)))
-        # Responses to Django's test client have this method, and parse_reply() calls it.
+        # parse_reply() calls this method, which only the responses to Django's test client have.
         answer.json = lambda: json.loads(answer.content)
         return parse_reply(answer)
 
@@ -49,7 +52,12 @@ class ShopInLoop:
 def run_in_loop(
     test: Callable[[ShopInLoop], Coroutine[Any, Any, None]], *, thread_count: int = 4
 ) -> None:
-    """Run the test in a new event loop. Raises TimeoutError after LOOP_TIMEOUT_SECONDS."""
+    """Run an async test, whose argument is the shop, in a new event loop.
+
+    Raises TimeoutError after LOOP_TIMEOUT_SECONDS.
+
+    thread_count  number of the shop's threads for the strategies that block
+    """
 
     async def run_with_timeout() -> None:
         async with asyncio.timeout(LOOP_TIMEOUT_SECONDS):

@@ -1,4 +1,7 @@
-"""A gunicorn node with real servers, buyers who buy from it over HTTP, and Python in a process."""
+"""Helpers for tests that need another process: a node, which is a gunicorn that serves the shop.
+
+The nodes use real servers, and buyers buy from them over HTTP. run_python() runs any other program.
+"""
 
 import http.client
 import json
@@ -24,18 +27,18 @@ from servers.tests.polling import eventually
 from servers.valkey import Valkey
 from shop.tests.servers import RESTOCK_TOKEN
 
-#: Headers that authorize a request to restock, and to read buyers and keys.
+#: The header that authorizes a request to restock, or to read the buyers and keys of orders.
 BEARER = {"Authorization": f"Bearer {RESTOCK_TOKEN}"}
 #: URLs of databases whose migrations are all applied.
 _migrated_urls: set[str] = set()
 
 
 def migrate(environment: dict[str, str]) -> None:
-    """Apply all migrations to the database of a node, unless this process has already done so.
+    """Apply all migrations to a node's database, unless this process has already migrated it.
 
-    Repeated migrations would more than double the time that a node takes to start.
+    To run `manage.py migrate` again would more than double the time that a node takes to start.
 
-    environment  the variables of the node, with DATABASE_URL
+    environment  the node's environment variables; DATABASE_URL is the database
     """
     if environment["DATABASE_URL"] in _migrated_urls:
         return
@@ -45,10 +48,12 @@ def migrate(environment: dict[str, str]) -> None:
 
 
 def run_python(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in the project's folder, and return the ended process.
+    """Run Python in the project's folder until it exits, and return its exit code and output.
 
-    The process has only these variables: `environment`, PATH, HOME, LANG and the settings module.
-    Raises TimeoutExpired after 30 s.
+    The process has only these environment variables: those in `environment`, PATH, HOME, LANG and
+    DJANGO_SETTINGS_MODULE. Raises TimeoutExpired after 30 s.
+
+    command  the arguments of the Python interpreter
     """
     system_environment = {
         name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ
@@ -65,9 +70,9 @@ def run_python(*command: str, **environment: str) -> subprocess.CompletedProcess
 
 @cache
 def _create_template() -> str:
-    """Create a migrated database and return its name.
+    """Create the template of the nodes' databases, which is migrated, and return its name.
 
-    The databases of nodes are copies of it, because copying is faster than running the migrations.
+    Copying the template for each node is faster than running the migrations for each node.
     """
     name = f"oversold_nodes_{secrets.token_hex(4)}"
     migrate({**os.environ, "DATABASE_URL": embedded.create_database(name)})
@@ -75,22 +80,26 @@ def _create_template() -> str:
 
 
 def create_migrated_database() -> str:
-    """Create a database for nodes and return its URL. It is dropped at the end of the test run."""
+    """Create a database with all tables, and return its URL.
+
+    The database is dropped when this process ends.
+    """
     name = f"oversold_node_{secrets.token_hex(4)}"
     url = embedded.create_database(name, template=_create_template())
     _migrated_urls.add(url)
     return url
 
 
-#: Seconds for a node to answer after its start.
+#: Maximum time from the start of a node to its first answer.
 START_TIMEOUT_SECONDS = 30.0
 
 
 class Node:
     """A gunicorn that serves the shop during a block: `with node: ...`.
 
-    log          the file of its output
-    environment  variables that it gets besides those of this process and the defaults below
+    log          the file to which gunicorn and the shop write their output
+    environment  all environment variables of the node. The argument of this name has those that
+                 differ from this process's variables and from the defaults in __init__()
     """
 
     def __init__(
@@ -135,7 +144,7 @@ class Node:
         return self._server.process
 
     def find_processes(self) -> list[psutil.Process]:
-        """Return the process of the gunicorn master, followed by those of its workers."""
+        """Return the gunicorn master process, followed by its worker processes."""
         master = psutil.Process(self.process.pid)
         return [master, *master.children(recursive=True)]
 
@@ -146,7 +155,7 @@ class Node:
             return False
 
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Send GET, and return the status and the JSON of the answer."""
+        """Send a GET request, and return the status and the JSON of the answer."""
         return self.request_json("GET", path)
 
     def restock(self, stock: int, lock: str | None = None) -> int:
@@ -177,7 +186,7 @@ class Node:
     def request_json(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Send one request, whose body must be JSON or empty. Return the status and the JSON."""
+        """Send one request with a JSON body or none. Return the answer's status and JSON."""
         json_headers = {"Content-Type": "application/json", **(headers or {})}
         status, _, content = self.request(method, path, body, json_headers)
         return status, json.loads(content)
@@ -185,9 +194,9 @@ class Node:
     def request(
         self, method: str, path: str, body: Any = b"", headers: Mapping[str, str] | None = None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """Send one request on a new connection; return the answer's status, headers and body.
+        """Send one request on a new connection. Return the answer's status, headers and body.
 
-        A body that is an iterator is sent in chunks.
+        body  bytes, or an iterator of bytes, which is sent with `Transfer-Encoding: chunked`
         """
         client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
@@ -201,10 +210,11 @@ class Node:
 def make_node(
     log: Path, *, valkey: Valkey, postgres: Postgres | None = None, **environment: str
 ) -> Node:
-    """Return a node, not yet started, with these servers and extra environment variables.
+    """Return a node that uses these servers. `with node: ...` starts it.
 
-    postgres  the node's PostgreSQL server. By default the node gets a new database on the server
-              that all tests share, which no test may stop
+    postgres     the node's PostgreSQL server. By default the node gets a new database on the server
+                 that all tests share, which no test may stop
+    environment  more environment variables of the node
     """
     if postgres is None:
         database_url = create_migrated_database()
@@ -214,17 +224,22 @@ def make_node(
     return Node(log, database_url=database_url, redis_url=valkey.url, environment=environment)
 
 
-# --- more buyers than units at once ---------------------------------------------------------------
+# --- a rush: more buyers than units, at the same moment -------------------------------------------
 
+#: Units on sale in rush().
 UNITS = 5
+#: Buyers in rush().
 BUYERS = 12
 
 
 def rush(node: Node, lock: str) -> tuple[int, int]:
-    """Let BUYERS buy UNITS at once, and return the number of orders and the stock left.
+    """Open a sale of 5 units (UNITS), and let 12 buyers (BUYERS) buy at the same moment.
 
-    A buyer retries while the answer is `busy`. Asserts that every last answer is `sold` or
-    `sold_out`, and that there is an order for each `sold`.
+    A buyer retries while the answer is `busy`. Asserts that each buyer's last answer is `sold` or
+    `sold_out`, and that there is an order for each `sold`. Return the number of orders and the
+    units left.
+
+    lock  the strategy under which the buyers buy
     """
     sale = node.restock(UNITS, lock)
     barrier = threading.Barrier(BUYERS)
@@ -245,9 +260,11 @@ def rush(node: Node, lock: str) -> tuple[int, int]:
         buyer.start()
     for buyer in buyers:
         buyer.join(30)
-    eventually(  # `unsettled` is None for a sale without promises
+    # Under `reserve` the orders are written later, when `unsettled` is 0. Under other strategies
+    # `unsettled` may be None.
+    eventually(
         lambda: node.get(f"/sales/{sale}")[1]["unsettled"] in (0, None),
-        what="every promise is settled",
+        what="every order is written",
     )
     report = node.get(f"/sales/{sale}")[1]
     assert len(outcomes) == BUYERS, lock

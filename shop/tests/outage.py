@@ -1,4 +1,4 @@
-"""An outage of Valkey, for one test."""
+"""An outage of Valkey (or Redis), which a test begins and ends."""
 
 import signal
 
@@ -7,20 +7,20 @@ from servers.valkey import Valkey
 
 
 class Outage:
-    """An outage of a Valkey server, which later starts again on the same port without data."""
+    """An outage of a Valkey server. After it the server has the same port, but no data."""
 
     def __init__(self, server: Valkey) -> None:
         self.server = server
-        self._is_under_way = False
+        self._has_begun = False
 
     def begin(self) -> None:
-        """Kill the server. During the outage this has no effect."""
-        if not self._is_under_way:
-            self._is_under_way = True
+        """Kill the server, unless the outage has already begun."""
+        if not self._has_begun:
+            self._has_begun = True
             self.server.stop(signal.SIGKILL)
 
     def end(self) -> None:
-        """Start the server again. Without an outage this has no effect."""
-        if self._is_under_way:
+        """Start the server again, if the outage has begun."""
+        if self._has_begun:
             embedded.kill_at_exit(self.server.start())
-            self._is_under_way = False
+            self._has_begun = False

@@ -1,4 +1,8 @@
-"""Purchases of a test through POST /buy, checks of their answers, and probes that stop them."""
+"""Helpers for tests that buy: they send POST /buy, check the answers, and stop buyers halfway.
+
+A probe stops a buyer. A probe is a function that the shop calls at each point of a purchase, a
+named place in its code such as `after_read` (shop/sale/points.py).
+"""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -19,12 +23,13 @@ from shop.sale import opening
 from shop.sale.points import Probe
 
 APPLE = "apple"
-#: Errors in the answers of the shop.
+#: The `error` in an answer of the shop if the server of a lock, such as Redis, is down.
 LOCK_SERVER_ERROR = "the lock's server does not answer; nothing was sold: retry with the same key"
+#: The `error` in an answer of the shop to a restock without the right bearer token.
 TOKEN_ERROR = "The bearer token is missing or wrong. Send SHOP_RESTOCK_TOKEN along."
-#: Seconds that a test waits for an event that always occurs.
+#: Maximum time that a test waits for an event. The event always occurs, so no test is this slow.
 TIMEOUT_SECONDS = 20
-#: Strategies for tests of what all of them have in common.
+#: A few strategies, for tests of behaviour that is the same under every strategy.
 SAMPLE_LOCK_STRATEGIES = ["token", "redis"]
 SAMPLE_STRATEGIES = ["none", *SAMPLE_LOCK_STRATEGIES]
 
@@ -55,15 +60,22 @@ def open_sale(units: int, *, product: str = APPLE, lock: str | None = None) -> S
 def buy(
     *, key: str | None = None, lock: str = "redis", buyer: str = "ada", **fields: Any
 ) -> JsonReply:
-    """Send POST /buy with these fields. An exception in the view is raised in the test.
+    """Send POST /buy with these fields, and return the reply.
 
-    key  the Idempotency-Key; None: no such header
+    Django's test client raises an exception of the view in the test, instead of returning 500.
+
+    lock  the strategy that guards the stock during the purchase
+    key   the Idempotency-Key; None: no such header
     """
     return post_buy({"lock": lock, "buyer": buyer, **fields}, key=key)
 
 
 def post_buy(body: Any, *, key: str | None = None) -> JsonReply:
-    """Send POST /buy. A body that is text is sent as it is, any other is encoded as JSON."""
+    """Send POST /buy, and return the reply.
+
+    body  a text, which is sent unchanged, or an object, which is encoded as JSON
+    key   the Idempotency-Key; None: no such header
+    """
     headers = {} if key is None else {"Idempotency-Key": key}
     return parse_reply(
         Client().post("/buy", body, content_type="application/json", headers=headers)
@@ -71,28 +83,34 @@ def post_buy(body: Any, *, key: str | None = None) -> JsonReply:
 
 
 def parse_reply(response: Any) -> JsonReply:
-    """Return the reply in a response of Django's test client. Asserts that it is JSON."""
+    """Convert a response of Django's test client to a JsonReply. Asserts that its body is JSON."""
     assert response.headers["Content-Type"] == "application/json", response.content
     return JsonReply(response.status_code, response.json(), response.headers)
 
 
 def promise_orders(*keys: str) -> list[int]:
-    """Buy with these keys under `reserve`, and return the numbers of the promised orders."""
+    """Buy one unit for each Idempotency-Key with the strategy `reserve`.
+
+    Return the numbers of the orders. They are promised: Redis has sold the units, but the orders
+    are not in the database yet. settle_all_promises() writes them.
+    """
     return [int(buy(key=key, buyer=key, lock="reserve").body["order"]) for key in keys]
 
 
 def settle_all_promises() -> None:
-    """Write all orders that the strategy `reserve` has promised."""
-    while settle.settle_batch():
+    """Write the orders of all promises, units that Redis has sold under the strategy `reserve`."""
+    while settle.settle_batch():  # returns 0 when no promise is left
         pass
 
 
 def count_orders_and_stock(product: str = APPLE) -> tuple[int, int]:
-    """Settle all promises, then count the orders of all sales of a product, and its units left.
+    """Return the number of orders of a product, over all its sales, and its number of units left.
 
-    The units are in the product's row, in buckets and in rows of single units.
+    Orders that the strategy `reserve` has promised are written first, so they count, too. The units
+    left are those in the product's row and, for strategies that split the stock, those in the rows
+    of buckets (several units a row) and of single units.
     """
-    with suppress(redis.RedisError):  # a test may call this during an outage of Redis
+    with suppress(redis.RedisError):  # a test may call this function during an outage of Redis
         if locks_client().exists(STREAM):
             settle_all_promises()
     orders = PurchaseHistory.objects.filter(product_name=product).count()
@@ -103,7 +121,11 @@ def count_orders_and_stock(product: str = APPLE) -> tuple[int, int]:
 
 
 def count_units_by_table(sale: Sale) -> tuple[int, int, int]:
-    """Return the units of a sale in the product's row, in buckets, and in rows of single units."""
+    """Return where the unsold units of a sale are, as three numbers.
+
+    They are the units in the product's row, the units in the rows of buckets (several units a row),
+    and the number of rows of single units.
+    """
     in_row = Product.objects.get(pk=sale.product_id).amount
     in_buckets = Bucket.objects.filter(sale=sale).values_list("amount", flat=True)
     return in_row, sum(in_buckets), Unit.objects.filter(sale=sale).count()
@@ -112,11 +134,12 @@ def count_units_by_table(sale: Sale) -> tuple[int, int, int]:
 def make_probe(point: str, action: Callable[[], object]) -> Probe:
     """Return a probe that runs `action` once, when a buyer first reaches `point`.
 
-    A probe is called at each point of a purchase.
+    A probe is a function that the shop calls at each point of a purchase, a named place in its code
+    such as `after_read`.
     """
     has_run = False
 
-    def probe(reached_point: str, facts: Mapping[str, object]) -> None:
+    def probe(reached_point: str, fields: Mapping[str, object]) -> None:
         nonlocal has_run
         if reached_point == point and not has_run:
             has_run = True
@@ -128,9 +151,12 @@ def make_probe(point: str, action: Callable[[], object]) -> Probe:
 class FirstBuyerGate:
     """A probe that stops the first buyer inside the critical section.
 
-    first_buyer_inside   set when the first buyer is inside
-    may_continue  the test sets it, to let the first buyer continue
-    purchase_count       purchases that have reached their strategy, also those that wait
+    A probe is called at each point of a purchase, a named place in the shop's code.
+
+    first_buyer_inside  set by the gate when the first buyer is inside
+    may_continue        set by the test to let the first buyer continue
+    purchase_count      number of purchases that have reached their strategy (the point `begins`),
+                        including those that wait for a lock
     """
 
     def __init__(self) -> None:
@@ -139,7 +165,11 @@ class FirstBuyerGate:
         self.purchase_count = 0
         self._count_lock = threading.Lock()
 
-    def __call__(self, point: str, facts: Mapping[str, object]) -> None:
+    def __call__(self, point: str, fields: Mapping[str, object]) -> None:
+        """Count a purchase at its point `begins`. Stop the first buyer at the point `after_read`.
+
+        A buyer reaches `after_read` inside the critical section, after the read of the stock.
+        """
         if point == "begins":
             with self._count_lock:
                 self.purchase_count += 1
@@ -149,14 +179,18 @@ class FirstBuyerGate:
 
 
 def assert_retry_later(answer: JsonReply, outcome: str, error: str) -> None:
-    """Assert that an answer is 503 with this outcome and error, and asks for a retry in 1 s."""
+    """Assert that an answer is 503 with this outcome and error, and with `Retry-After: 1`."""
     assert answer.status == 503
     assert answer.headers["Retry-After"] == "1"
     assert answer.body == {"outcome": outcome, "error": error}
 
 
 def assert_refused(answer: JsonReply, status: int, error: str, *allowed: str) -> None:
-    """Assert that a request is refused without a retry, with this error and allowed values."""
+    """Assert that an answer refuses a request for good: it has no Retry-After header.
+
+    error    the expected text of `error`
+    allowed  the expected values of `allowed`; if there are none, the answer has no such field
+    """
     body: dict[str, Any] = {"outcome": "error", "error": error}
     if allowed:
         body["allowed"] = list(allowed)
@@ -165,13 +199,16 @@ def assert_refused(answer: JsonReply, status: int, error: str, *allowed: str) ->
 
 
 def get_json(path: str) -> JsonReply:
-    """Send GET, and return the reply. Asserts that it is JSON."""
+    """Send a GET request, and return the reply. Asserts that its body is JSON."""
     return parse_reply(Client().get(path))
 
 
 def expected_report(sale: Sale, **fields: Any) -> dict[str, Any]:
-    """Return the report of an open sale of 3 apples without orders, updated with `fields`."""
-    without_orders = {
+    """Return the expected report of a sale of 3 apples.
+
+    fields  fields that differ from those of an open sale without orders
+    """
+    report_without_orders = {
         "sale": sale.pk,
         "product": APPLE,
         "open": True,
@@ -187,4 +224,4 @@ def expected_report(sale: Sale, **fields: Any) -> dict[str, Any]:
         "broken_promises": 0,
         "settlement_lag_ms": None,
     }
-    return without_orders | fields
+    return report_without_orders | fields
