@@ -1,4 +1,4 @@
-"""The admin: its login, its passwords, and lists of products, sales and orders, all read-only."""
+"""Django's admin: it requires a login and shows products, sales and orders, all read-only."""
 
 import re
 
@@ -26,7 +26,10 @@ def clerk() -> Client:
 
 
 def read_cells(client: Client, path: str) -> list[list[str]]:
-    """Return the texts of an admin list's cells, row by row, without checkboxes and headings."""
+    """Return the rows of a list in the admin, each as the texts of its cells.
+
+    Headings and checkboxes are left out.
+    """
     page = client.get(path)
     assert page.status_code == 200
     rows = []
@@ -39,7 +42,12 @@ def read_cells(client: Client, path: str) -> list[list[str]]:
 
 
 def test_sale_list_shows_oversold_units_and_lost_updates(clerk: Client) -> None:
-    """The first sale has 5 orders for 2 units, of which 1 is left. The second has no orders."""
+    """The list shows how many units of a sale were oversold, and how many updates were lost.
+
+    The first sale has 5 orders for 2 units, so 3 are oversold. One of the 2 units is left, so only
+    one of the 5 orders has lowered the stock, and 4 updates were lost. The second sale has no
+    orders.
+    """
     first_sale = open_sale(2)
     PurchaseHistory.objects.bulk_create(
         PurchaseHistory(
@@ -50,8 +58,8 @@ def test_sale_list_shows_oversold_units_and_lost_updates(clerk: Client) -> None:
     Product.objects.filter(name="apple").update(amount=1)
     second_sale = open_sale(7)
     rows = read_cells(clerk, "/admin/shop/sale/")
-    newest_rows = rows[:2]  # the sale that the migrations opened may follow
-    assert [row[:-1] for row in newest_rows] == [  # the last cell is the time
+    newest_rows = rows[:2]  # an older row may follow: the migrations open a sale
+    assert [row[:-1] for row in newest_rows] == [  # without the last cell, the time
         # id, product, initial stock, orders, stock left, oversold, lost updates
         [str(second_sale.pk), "apple", "7", "0", "7", "0", "0"],
         [str(first_sale.pk), "apple", "2", "5", "1", "3", "4"],
@@ -59,8 +67,11 @@ def test_sale_list_shows_oversold_units_and_lost_updates(clerk: Client) -> None:
 
 
 def test_product_list_shows_stock_in_buckets(clerk: Client) -> None:
+    """The strategy `buckets` splits the stock over several rows. The list shows the sum."""
     open_sale(5, lock="buckets")
-    assert [row[1] for row in read_cells(clerk, "/admin/shop/product/?q=apple")] == ["5"]
+    (row,) = read_cells(clerk, "/admin/shop/product/?q=apple")
+    stock = row[1]
+    assert stock == "5"
 
 
 def test_order_list_shows_buyer_and_lock(clerk: Client) -> None:
@@ -96,12 +107,12 @@ def test_admin_requires_a_login() -> None:
 
 @pytest.mark.parametrize("model", ["sale", "product", "purchasehistory"])
 def test_lists_need_no_query_per_row(clerk: Client, model: str) -> None:
-    """A list of 25 rows takes as many queries as a list of one row."""
+    """The admin sends as many queries for a list of 25 rows as for a list of one row."""
     path = f"/admin/shop/{model}/"
 
     def add_sales(count: int) -> None:
         for index in range(count):
-            # A new product for each sale, so that both lists grow.
+            # Each sale has a new product, so that the lists of sales and of products both grow.
             sale = open_sale(3, product=f"{model}-{Sale.objects.count()}-{index}")
             PurchaseHistory.objects.create(
                 sale=sale, product_name="x", purchaser="ada", lock="none", stock_seen=3

@@ -1,4 +1,7 @@
-"""A node of threads and a node of an event loop give the same answers."""
+"""A node with threads (gthread) and a node with an event loop (asgi) give the same answers.
+
+Each test sends the same requests to both nodes, and compares the answers.
+"""
 
 import http.client
 import json
@@ -20,15 +23,18 @@ from shop.tests.outage import Outage
 
 JSON = {"Content-Type": "application/json"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-#: Headers that differ between the servers or between two answers.
+#: Headers that are not compared, because they differ between the servers or between two answers.
 VARYING_HEADERS = {"date", "expires", "server", "via", "connection", "content-length"}
-#: Fields of a body that may differ between two answers to the same request.
+#: Fields of a JSON body that are not compared, because they change with each answer.
 VARYING_FIELDS = {"waited_ms", "held_ms", "fence", "parts", "time"}
 
 
 @dataclass(frozen=True)
 class ContractRequest:
-    """A request that both nodes must answer alike. A chunked body has no Content-Length."""
+    """A request to which both nodes must give the same answer.
+
+    chunked  whether the body is sent with `Transfer-Encoding: chunked`, without a Content-Length
+    """
 
     method: str = "POST"
     path: str = "/buy"
@@ -50,7 +56,7 @@ def make_purchase(
     return ContractRequest(headers=headers, body=body)
 
 
-#: The order matters: later requests depend on the orders of the earlier ones.
+#: These requests are sent in this order: some of them depend on orders of earlier requests.
 CASES: Sequence[ContractRequest] = [
     make_purchase(lock="redis", buyer="redis"),
     make_purchase(lock="none", buyer="none"),
@@ -58,13 +64,13 @@ CASES: Sequence[ContractRequest] = [
     make_purchase(lock="token", buyer="token"),
     make_purchase(lock="fence-at-write", buyer="fence-at-write"),
     make_purchase(lock="counter", buyer="counter"),
-    # sold once, replayed, and another request with that key
+    # each key is sold once and then replayed; another buyer with the key `redis` is refused
     make_purchase(lock="redis", key="redis"),
     make_purchase(lock="redis", key="redis"),
     make_purchase(lock="none", key="none"),
     make_purchase(lock="none", key="none"),
     make_purchase(lock="redis", key="redis", buyer="bob"),
-    # a form, a query, a query and a body, a body in chunks
+    # the parameters in a form, in the query, in both query and body, and in a chunked body
     ContractRequest(headers=FORM, body=b"buyer=ada&lock=redis"),
     ContractRequest(path="/buy?buyer=ada&lock=redis", headers={}),
     ContractRequest(path="/buy?buyer=ada", body=b'{"lock": "redis"}'),
@@ -75,10 +81,10 @@ CASES: Sequence[ContractRequest] = [
     make_purchase(lock="redis", product="pear"),
     ContractRequest(body=b'{"buyer": "ada"'),
     ContractRequest(headers={"Content-Type": "text/plain"}, body=b"buyer=ada"),
-    # bodies that are too large: one is read and discarded, one is not read to its end
+    # bodies that are too large: the first is read and discarded, the second not read to its end
     make_purchase(buyer="a" * 200_000),
     ContractRequest(body=b"a" * (MAX_DISCARDED_BYTES + 1)),
-    # a sale that is over: that of the migrations
+    # sale 1 is closed: the migrations opened it, and the fixture `nodes` has opened sale 2
     make_purchase(lock="redis", sale=1),
     make_purchase(lock="none", sale=1),
     # pages of other sites, a foreign host name, request ids
@@ -87,7 +93,7 @@ CASES: Sequence[ContractRequest] = [
     make_purchase(headers={**JSON, "Host": "evil.example"}),
     make_purchase(lock="redis", headers={**JSON, "X-Request-ID": "mine"}),
     make_purchase(lock="nonsense", headers={**JSON, "X-Request-ID": "mine"}),
-    # everything else
+    # wrong methods, unknown paths, and the other pages
     ContractRequest("GET"),
     ContractRequest("HEAD"),
     ContractRequest("PUT"),
@@ -109,7 +115,7 @@ CASES: Sequence[ContractRequest] = [
 
 @dataclass(frozen=True)
 class ContractAnswer:
-    """The part of an answer that both nodes have in common."""
+    """An answer without the headers and fields that may differ between the nodes."""
 
     status: int
     headers: dict[str, str]
@@ -117,11 +123,12 @@ class ContractAnswer:
 
 
 def send(node: Node, request: ContractRequest) -> ContractAnswer:
-    """Send a request, and return its answer without the parts that differ between nodes."""
+    """Send a request to a node, and return the answer without what may differ between the nodes."""
     body = iter([request.body]) if request.chunked else request.body
     status, all_headers, content = node.request(request.method, request.path, body, request.headers)
     headers = {name.lower(): value for name, value in all_headers.items()}
-    if "x-request-id" in headers and headers["x-request-id"] != "mine":  # a random id of the node
+    # Only the length of a random id is compared. The id `mine` comes from the request.
+    if "x-request-id" in headers and headers["x-request-id"] != "mine":
         headers["x-request-id"] = f"{len(headers['x-request-id'])} characters"
     if "set-cookie" in headers:
         headers["set-cookie"] = re.sub(r"csrftoken=\w+|expires=[^;]+", "...", headers["set-cookie"])
@@ -130,7 +137,10 @@ def send(node: Node, request: ContractRequest) -> ContractAnswer:
 
 
 def _make_body_comparable(content: bytes) -> Any:
-    """Return the JSON of a body without the fields that vary, or the length of any other body."""
+    """Return the part of a body that both nodes must have in common.
+
+    It is the JSON without the fields in VARYING_FIELDS or, if the body is not JSON, its length.
+    """
     try:
         return json.loads(content, object_hook=_clear_varying_fields)
     except ValueError:
@@ -138,10 +148,12 @@ def _make_body_comparable(content: bytes) -> Any:
 
 
 def _clear_varying_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Set the fields of a JSON object that are in VARYING_FIELDS to None."""
     return {name: None if name in VARYING_FIELDS else value for name, value in fields.items()}
 
 
-#: The Redis database of each node's cache. Its locks are in the next database.
+#: The number of the Redis database with a node's cache. The node's locks are in the database with
+#: the next number.
 CACHE_DATABASES = {"gthread": 2, "asgi": 6}
 
 
@@ -149,8 +161,8 @@ CACHE_DATABASES = {"gthread": 2, "asgi": 6}
 def nodes(folder: Path, valkey: Valkey) -> Iterator[dict[str, Node]]:
     """A node with gthread and a node with asgi, keyed by the name of the server.
 
-    Each node has separate databases, so its sales and orders get the same numbers as the other's.
-    The migrations open sale 1, and the restock opens sale 2 (100 apples).
+    Each node has separate databases, so sales and orders get the same numbers in both nodes. On
+    each node the migrations have opened sale 1, and restock() opens sale 2 (100 apples).
     """
     with ExitStack() as running_nodes:
         node_by_server = {}
@@ -170,7 +182,7 @@ def nodes(folder: Path, valkey: Valkey) -> Iterator[dict[str, Node]]:
 def send_to_both(
     nodes: dict[str, Node], requests: Sequence[ContractRequest]
 ) -> list[ContractAnswer]:
-    """Send the requests to both nodes, and return the answers. Asserts that both answer alike."""
+    """Send the requests to both nodes. Assert that the answers are equal, and return them."""
     gthread_answers = [send(nodes["gthread"], request) for request in requests]
     asgi_answers = [send(nodes["asgi"], request) for request in requests]
     answers = zip(requests, gthread_answers, asgi_answers, strict=True)
@@ -181,7 +193,11 @@ def send_to_both(
 
 
 def test_both_nodes_give_the_same_answers(nodes: dict[str, Node]) -> None:
-    """Two nodes that refuse everything would agree, too, so each of these statuses must occur."""
+    """All requests in CASES get the same answer from both nodes.
+
+    Two nodes that refuse every request would give the same answers, too. So the test also asserts
+    that each of several statuses occurs.
+    """
     statuses = {answer.status for answer in send_to_both(nodes, CASES)}
     assert statuses >= {200, 201, 302, 400, 403, 404, 405, 410, 411, 422}
 
@@ -244,7 +260,7 @@ def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server
 def test_lock_that_stays_held_is_503_busy(nodes: dict[str, Node], valkey: Valkey) -> None:
     with ExitStack() as stack:
         for cache_database in CACHE_DATABASES.values():
-            # The locks are in the database after that of the cache.
+            # The lock is in the Redis database after the cache's.
             client = stack.enter_context(redis.Redis(port=valkey.port, db=cache_database + 1))
             stack.enter_context(RedisLock(client, "redis:apple", ttl=10).hold(wait=1))
         (answer,) = send_to_both(nodes, [make_purchase(lock="redis")])
@@ -253,9 +269,9 @@ def test_lock_that_stays_held_is_503_busy(nodes: dict[str, Node], valkey: Valkey
 
 
 def test_purchase_without_redis_is_503_unavailable(nodes: dict[str, Node], valkey: Valkey) -> None:
-    """During the outage a purchase under `redis` is refused, and `row-lock` sells a unit.
+    """During an outage of Redis, the strategy `redis` refuses a purchase; `row-lock` sells a unit.
 
-    After the outage `redis` sells the other unit, and a retry with its key gets the same order.
+    After the outage `redis` sells the last unit, and a retry with the same key gets the same order.
     """
     for node in nodes.values():
         node.restock(2)

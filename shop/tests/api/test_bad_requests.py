@@ -1,4 +1,4 @@
-"""Requests that the shop cannot read or fulfill: their refusals name the allowed values."""
+"""Requests that the shop cannot read or fulfill. The refusal lists the allowed values."""
 
 from typing import Any
 
@@ -23,8 +23,9 @@ pytestmark = rolled_back
 
 PARAMETERS = ["buyer", "hold_ms", "lock", "product", "sale"]
 ALLOWED_BUYERS = ["1 to 255 printable characters"]
-#: (Parameter, allowed values in the refusal) -> error in the refusal -> bad values. The bad value
-#: replaces the `{!r}` in the error.
+#: Bad values of each parameter, grouped by the expected refusal. The outer key is the parameter
+#: and the `allowed` values of the refusal. The inner key is the `error` of the refusal, in which
+#: the bad value replaces `{!r}`. The inner value is the list of bad values.
 BAD_PARAMETERS: dict[tuple[str, tuple[str, ...]], dict[str, list[Any]]] = {
     ("lock", tuple(STRATEGIES)): {"unknown lock {!r}": ["redlock9", "", "re\0dis"]},
     ("lock", ("a string",)): {"lock must be a string, not {!r}": [["redis"]]},
@@ -86,7 +87,8 @@ FILE_UPLOAD = (
     b'--b\r\nContent-Disposition: form-data; name="%s"; filename="f"\r\n\r\n%s\r\n--b--\r\n'
 )
 ALLOWED_TYPES = [JSON, FORM, "multipart/form-data"]
-#: Name of a case -> the body, its content type, the beginning of the error, and the allowed values.
+#: Name of a case -> the body, its content type, the beginning of the expected error, and the
+#: expected `allowed` values.
 BAD_BODIES: dict[str, tuple[bytes, str, str, list[str]]] = {
     "empty form": (b"", FORM, "buyer is missing: give the buyer's name", ALLOWED_BUYERS),
     "empty json": (b"", JSON, "the request cannot be read: Expecting value", PARAMETERS),
@@ -119,9 +121,10 @@ def test_unreadable_body_is_400_in_json(name: str) -> None:
 
 
 def test_body_of_another_type_is_not_ignored() -> None:
-    """The query alone is a complete purchase, with the default lock `none`.
+    """A body that the shop cannot read is refused, even if the query alone is a valid purchase.
 
-    If the shop ignored a body that it cannot read, it would sell without the lock `redis`.
+    The query has no `lock`, so its default `none` applies. If the shop ignored the body, it would
+    sell without the lock `redis`, which the body requests.
     """
     open_sale(1)
     path = "/buy?product=apple&buyer=ada"
@@ -146,9 +149,12 @@ def test_large_body_is_413(body: bytes, content_type: str) -> None:
     assert count_orders_and_stock() == (0, 1)
 
 
-@committed  # because the test takes longer than a transaction may be idle
+@committed  # in one transaction, the test would exceed PostgreSQL's limit for idle transactions
 def test_deeply_nested_json_is_400() -> None:
-    """Some of these bodies can be parsed, but repr() fails when it prints them for the message."""
+    """Deeply nested JSON is refused, even where only repr() fails.
+
+    Some of these bodies can be parsed, but are too deep for repr(), which formats the message.
+    """
     open_sale(1)
     for depth in [*range(900, 980, 4), 8000]:
         body = '{"buyer": ' + "[" * depth + "]" * depth + "}"
@@ -178,7 +184,7 @@ METHOD_BY_PATH = {
 
 @pytest.mark.parametrize("path", METHOD_BY_PATH)
 def test_wrong_method_is_405(path: str) -> None:
-    """The answer is 405 even without a CSRF token, for which Django would answer 403."""
+    """A request with a wrong method gets 405, although without a CSRF token Django answers 403."""
     right_method = METHOD_BY_PATH[path]
     allowed = ["GET", "HEAD"] if right_method == "GET" else [right_method]
     for method in {"PUT", "PATCH", "DELETE", "OPTIONS", "GET", "POST"} - {right_method}:
@@ -214,7 +220,10 @@ def test_unexpected_error_is_500_without_a_traceback(monkeypatch: pytest.MonkeyP
     ids=["query", "form", "json"],
 )
 def test_repeated_parameter_is_refused(path: str, body: str, content_type: str) -> None:
-    """If only the last value counted, a sale that needs a lock could run without it."""
+    """A repeated parameter is refused.
+
+    If the shop used the last value, a client that asked for `redis` could buy without a lock.
+    """
     open_sale(1)
     answer = parse_reply(Client().post(path, body, content_type=content_type))
     assert answer.status == 400

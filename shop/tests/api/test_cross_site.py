@@ -79,7 +79,10 @@ def test_link_from_another_site_opens_the_page() -> None:
 
 
 def test_foreign_host_name_is_refused() -> None:
-    """In an attack by DNS rebinding, the attacker's host name resolves to this machine."""
+    """A request with an unknown host name is refused on every path.
+
+    This prevents DNS rebinding, in which the attacker's host name resolves to this machine.
+    """
     for path in ("/", "/state", "/static/demo/page.css", "/admin/login/", "/buy"):
         answer = Client().get(path, headers={"host": "evil.test:8000"})
         assert answer.status_code == 403, path
@@ -89,14 +92,15 @@ def test_foreign_host_name_is_refused() -> None:
 # --- the security headers of every answer ---------------------------------------------------------
 
 
-def raise_error(request: HttpRequest) -> HttpResponse:
+def failing_view(request: HttpRequest) -> HttpResponse:
+    """Raise an error, which the shop answers with 500."""
     raise RuntimeError("from a test")
 
 
-#: The routes of the test that is marked with the name of this module.
-urlpatterns = [*shop_urlpatterns, urls.path("fails", raise_error)]
+#: The shop's routes and `/fails`. The mark `pytest.mark.urls(__name__)` installs them for a test.
+urlpatterns = [*shop_urlpatterns, urls.path("fails", failing_view)]
 
-#: Kind of answer -> a path that is answered so, and the status.
+#: Kind of answer -> a path whose GET gets such an answer, and the answer's status.
 ANSWERS = {
     "page": ("/", 200),
     "json": ("/healthz", 200),
@@ -122,7 +126,10 @@ def test_every_answer_has_every_security_header(path: str, status: int) -> None:
 
 @rolled_back
 def test_early_answers_have_the_security_headers(settings: Settings) -> None:
-    """The refusal of a host and the redirect to HTTPS are sent before any view is called."""
+    """Answers that a middleware sends before any view is called have the security headers, too.
+
+    They are the refusal of an unknown host, and the redirect to HTTPS.
+    """
     refusal = Client().get("/", headers={"Host": "elsewhere.example", "X-Request-ID": "mine"})
     assert refusal.status_code == 403
     assert_security_headers(dict(refusal.headers))
@@ -133,7 +140,7 @@ def test_early_answers_have_the_security_headers(settings: Settings) -> None:
 
 
 def assert_security_headers(headers: dict[str, str]) -> None:
-    """Assert that an answer has all security headers, and the id of its request, `mine`."""
+    """Assert that an answer has all security headers, and the request id `mine`."""
     policy = {}
     for directive in headers["Content-Security-Policy"].split(";"):
         name, _, sources = directive.strip().partition(" ")

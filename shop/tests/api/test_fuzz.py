@@ -1,8 +1,8 @@
-"""Random requests to three real nodes: with SHOP_DEMO, without it, and with an event loop.
+"""Random requests to three real nodes: a demo, a node that is no demo, and a demo on asgi.
 
-schemathesis generates requests that docs/openapi.yaml allows and requests that it does not allow;
-Hypothesis generates malformed ones. make fuzz sends 10,000 requests to each node (FUZZ_REQUESTS);
-CI sends DEFAULT_REQUEST_COUNT.
+schemathesis generates requests that docs/openapi.yaml allows, and requests that it does not allow.
+Hypothesis generates malformed requests. `make fuzz` sends 10,000 requests to each node
+(FUZZ_REQUESTS); CI sends DEFAULT_REQUEST_COUNT.
 """
 
 import json
@@ -34,10 +34,10 @@ from servers.valkey import Valkey
 from shop.tests.node import BEARER, Node, make_node
 
 DESCRIPTION_FILE = ROOT / "docs/openapi.yaml"
-#: Routes of the demo and of the admin, which are no part of the shop's interface.
+#: Routes that docs/openapi.yaml leaves out: the pages of the demo and of the admin.
 UNDESCRIBED_ROUTES = {"/", "/admin/", "/admin/password_change/"}
 DEFAULT_REQUEST_COUNT = 90
-#: More units than all requests can buy.
+#: Units of a sale: more than all requests of a test can buy.
 UNITS = 1_000_000
 CHECKS = [
     status_code_conformance,
@@ -46,7 +46,8 @@ CHECKS = [
     response_headers_conformance,
 ]
 request_count = int(os.environ.get("FUZZ_REQUESTS", DEFAULT_REQUEST_COUNT))
-#: Tests that send requests to each node: one for each of schemathesis's two modes, and one more.
+#: Tests that send requests to each node: test_answers_match_the_description for each of
+#: schemathesis's two modes, and test_random_purchase_gets_no_server_error.
 TESTS_PER_NODE = 3
 PHASES = [Phase.generate]
 if request_count <= DEFAULT_REQUEST_COUNT:
@@ -63,7 +64,7 @@ fuzz_settings = settings(
 
 @dataclass
 class FuzzTarget:
-    """A node that gets random requests, and the record of its answers.
+    """A node that gets random requests, and a record of the answers so far.
 
     answers       number of answers by status and outcome
     sold_orders   numbers of the orders that were answered `sold`
@@ -79,8 +80,9 @@ class FuzzTarget:
     def description(self) -> dict[str, Any]:
         """docs/openapi.yaml, restricted to the values that this node accepts.
 
-        A demo accepts every strategy, and `hold_ms`, which this test limits to 5 ms to save time.
-        Any other node accepts only the strategy `redis`, and no `hold_ms`.
+        A demo accepts every strategy. It also accepts `hold_ms`, the time that a buyer holds the
+        lock, which is limited to 5 ms here to save time. Any other node accepts only the strategy
+        `redis`, and no `hold_ms`.
         """
         description: dict[str, Any] = yaml.safe_load(DESCRIPTION_FILE.read_text())
         fields = description["components"]["schemas"]["Wish"]["properties"]
@@ -109,13 +111,13 @@ class FuzzTarget:
             self.opened_sales.append(answer["sale"])
 
 
-#: SHOP_DEMO and WEB_SERVER of each node.
+#: Name of a node -> its settings SHOP_DEMO and WEB_SERVER.
 NODES = {"demo": ("1", "gthread"), "no demo": ("0", "gthread"), "asgi": ("1", "asgi")}
 
 
 @pytest.fixture(scope="module", params=NODES)
 def target(request: pytest.FixtureRequest, folder: Path, valkey: Valkey) -> Iterator[FuzzTarget]:
-    """A running node of each kind in NODES, with one open sale."""
+    """A running node with one open sale. The tests run once for each node in NODES."""
     demo, server = NODES[request.param]
     log = folder / f"fuzz-{demo}-{server}.log"
     node = make_node(log, valkey=valkey, SHOP_DEMO=demo, WEB_SERVER=server, SHOP_LOCK_WAIT="1")
@@ -133,7 +135,7 @@ def test_openapi_file_describes_every_route() -> None:
 
 
 def is_refused_by_gunicorn(status: int, header_names: Iterable[str]) -> bool:
-    """Return whether gunicorn refused a request itself, before the shop saw it."""
+    """Return whether the answer comes from gunicorn, which refused the request before the shop."""
     names = {name.lower() for name in header_names}
     # The shop sets this header on each of its answers.
     return status in (400, 414, 431) and "x-content-type-options" not in names
@@ -156,7 +158,7 @@ def test_answers_match_the_description(
         @fuzz_settings
         @given(case=api.as_strategy(generation_mode=mode))
         def send(case: schemathesis.Case[Any]) -> None:
-            # Every third request has the bearer token, the others have none.
+            # Every third request has the bearer token. The other requests have no token.
             headers = BEARER if target.answers.total() % 3 == 0 else {}
             url = f"http://127.0.0.1:{target.node.port}"
             answer = case.call(base_url=url, session=session, headers=headers)
@@ -181,7 +183,7 @@ field_values = st.one_of(
 random_objects = st.dictionaries(
     st.one_of(known_words, st.text(max_size=5)), field_values, max_size=5
 )
-#: Fields of purchases. Most of these are valid.
+#: Fields of a POST /buy request. Most of them are valid.
 purchases = st.fixed_dictionaries(
     {"buyer": st.one_of(st.just("ada"), st.text(max_size=10), field_values)},
     optional={
@@ -219,8 +221,8 @@ header_values = st.text(st.characters(codec="latin-1", exclude_characters="\r\n\
 
 
 def test_random_purchase_gets_no_server_error(target: FuzzTarget) -> None:
-    """503 is the only 5xx status that an answer may have."""
-    # A random POST /restock of an earlier test may have opened a sale of a few units.
+    """No answer has a 5xx status other than 503."""
+    # An earlier test has sent random POST /restock requests, so the open sale may have few units.
     target.opened_sales.append(target.node.restock(UNITS))
 
     @seed(1)
@@ -242,13 +244,16 @@ def test_random_purchase_gets_no_server_error(target: FuzzTarget) -> None:
 
 
 def test_orders_match_the_answers_and_the_log_is_clean(target: FuzzTarget) -> None:
-    """This test runs last, because it checks the orders that all other tests bought."""
+    """The orders in the database are those that were answered `sold`, and no error was logged.
+
+    This test runs last, because it checks the orders of all other tests.
+    """
     orders = [order for sale in target.opened_sales for order in target.node.read_orders(sale)]
     assert sorted(order["order"] for order in orders) == sorted(target.sold_orders)
     if target.node.environment["SHOP_DEMO"] == "0":
         assert {order["lock"] for order in orders} <= {"redis"}
     reports = [target.node.get(f"/sales/{sale}")[1] for sale in target.opened_sales]
-    # The requests came one after another, so even the strategy `none` lost no update.
+    # Without concurrent requests no update can be lost, not even without a lock (`none`).
     assert all(report["lost_updates"] == 0 for report in reports), reports
     log = target.node.log.read_text()
     assert "Traceback" not in log

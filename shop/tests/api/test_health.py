@@ -1,4 +1,4 @@
-"""GET /healthz tells whether the process answers, GET /readyz whether it can sell."""
+"""Health checks: GET /healthz shows that the process answers, GET /readyz that it can sell."""
 
 import json
 import os
@@ -21,14 +21,15 @@ PROBE_PATHS = ["/healthz", "/readyz"]
 
 
 def list_failed_parts(answer: JsonReply) -> list[str]:
-    """Return the names of the parts that are not ready in an answer of /readyz."""
+    """Return the names of the parts (such as `Redis (locks)`) that /readyz reports as not ready."""
     return [part["name"] for part in answer.body["parts"] if not part["ok"]]
 
 
 def test_healthz_touches_no_backend(redis_outage: Outage) -> None:
-    """/healthz asks neither Redis, which is down, nor PostgreSQL.
+    """/healthz answers 200 without a request to Redis or PostgreSQL.
 
-    pytest-django refuses every query of this test, because it has no mark for the database.
+    Redis is down during this test. The test has no django_db mark, so pytest-django makes every
+    query to PostgreSQL fail.
     """
     redis_outage.begin()
     answer = parse_reply(Client().get("/healthz"))
@@ -62,7 +63,7 @@ def test_readyz_is_503_while_redis_is_down(
 
 
 #: A program that prints the answers to GET /readyz and to GET /sales/1. The shop logs the error of
-#: the second one to stderr.
+#: GET /sales/1 to stderr.
 PRINT_ANSWERS = """
 import django
 django.setup()
@@ -80,7 +81,7 @@ for path in ("/readyz", "/sales/1"):
     ],
 )
 def test_unavailable_database_is_named_in_readyz_and_log(url: str, name: str) -> None:
-    """No database answers at the URL. Its name is in the answer of /readyz and in the log."""
+    """If the database does not answer, /readyz and the log name its software, such as SQLite."""
     if url.startswith("mysql") and find_spec("pymysql") is None:
         if os.environ.get("CI"):
             pytest.fail(CLIENT_MISSING)
@@ -95,7 +96,10 @@ def test_unavailable_database_is_named_in_readyz_and_log(url: str, name: str) ->
 
 
 def test_readyz_checks_the_servers_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check takes 8 ms, and anybody may request the page as often as they like."""
+    """/readyz returns the result of one check for a second.
+
+    A check takes 8 ms, and any visitor may send any number of requests.
+    """
     check_times: list[float] = []
     now = 0.0
 
@@ -139,7 +143,10 @@ def test_readyz_is_503_before_the_migrations(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("path", PROBE_PATHS)
 @pytest.mark.parametrize("is_https", [False, True])
 def test_probe_by_ip_address_needs_no_https(path: str, is_https: bool, settings: Settings) -> None:
-    """On other paths HTTP is redirected to HTTPS, and a host that is an IP address is refused."""
+    """A health check may use HTTP, and an IP address as the host.
+
+    On other paths HTTP is redirected to HTTPS, and an IP address as the host is refused.
+    """
     settings.SECURE_SSL_REDIRECT = True
     settings.ALLOWED_HOSTS = ["shop.example.com"]
     answer = Client(headers={"host": "10.0.0.7:8000"}).get(path, secure=is_https)
@@ -149,7 +156,7 @@ def test_probe_by_ip_address_needs_no_https(path: str, is_https: bool, settings:
 @pytest.mark.parametrize("timeout", ["0", "8001ms"])
 @committed
 def test_readyz_is_503_with_a_wrong_timeout(timeout: str) -> None:
-    """A timeout of 0 means no limit, and the settings allow at most 8000 ms."""
+    """/readyz is 503 if statement_timeout is above 8000 ms, the shop's setting, or 0 (no limit)."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('statement_timeout', %s, false)", [timeout])
     try:

@@ -1,4 +1,7 @@
-"""The rate limiter of article A3 (docs/sources.md): n attempts per address in a time window."""
+"""The rate limiter (BUY_RATE_LIMIT): an IP address has n attempts to buy in a time window.
+
+It is a version of the rate limiter in article A3, one of the articles in docs/sources.md.
+"""
 
 from typing import Any
 
@@ -27,27 +30,33 @@ pytestmark = rolled_back
 
 
 ADDRESS = "10.0.0.1"
+#: The Redis key with the number of attempts of ADDRESS.
 KEY = f"throttle:{ADDRESS}".encode()
 with_rate_limit = pytest.mark.usefixtures("rate_limit")
 
 
 @pytest.fixture
 def rate_limit(settings: Settings) -> None:
-    """A limit of 3 attempts in a window that is longer than any test."""
+    """Allow 3 attempts in a window of 100 s, which is longer than any test."""
     settings.BUY_RATE_LIMIT = parse_buy_rate_limit("3/100s")
 
 
 def request_from(address: str) -> HttpRequest:
+    """Return a POST /buy request of a client with this IP address."""
     return RequestFactory().post("/buy", REMOTE_ADDR=address)
 
 
 def buy_from(address: str, buyer: str) -> JsonReply:
+    """Send POST /buy from a client with this IP address, and return the reply."""
     client = Client(REMOTE_ADDR=address)
     return parse_reply(client.post("/buy", {"buyer": buyer, "lock": "token"}))
 
 
 def read_windows() -> dict[bytes, tuple[int, int]]:
-    """Return, by the limiter's keys, the attempts and the milliseconds until the window ends."""
+    """Return the rate limiter's keys in Redis, with the state of each window.
+
+    A state is the number of attempts, and the ttl: the milliseconds until the window ends.
+    """
     client: Any = locks_client()
     keys = client.keys("throttle:*")
     return {key: (int(client.get(key)), client.pttl(key)) for key in keys}
@@ -64,7 +73,7 @@ def test_rate_limit_is_off_by_default() -> None:
 
 @with_rate_limit
 def test_unreadable_purchase_is_not_counted() -> None:
-    """Four requests are refused with 400, and none of them uses up an attempt."""
+    """A request that is refused with 400 uses up no attempt."""
     open_sale(20)
     assert {buy(hold_ms="long").status for _ in range(4)} == {400}
     assert read_windows() == {}
@@ -72,7 +81,7 @@ def test_unreadable_purchase_is_not_counted() -> None:
 
 @with_rate_limit
 def test_retry_after_is_the_rest_of_the_window() -> None:
-    """Retry-After is the time until the window ends, rounded up to whole seconds."""
+    """Retry-After has the seconds until the window ends, rounded up."""
     for _ in range(3):
         admit(request_from(ADDRESS))
     for left_ms, retry_after_seconds in ((8_400, 9), (7_900, 8)):
@@ -91,7 +100,10 @@ def test_retry_after_is_the_rest_of_the_window() -> None:
 def test_forwarded_address_is_used_only_behind_a_proxy(
     is_behind_proxy: bool, address: str, settings: Settings
 ) -> None:
-    """The proxy appends the client's address, so the shop reads only the header's last address."""
+    """X-Forwarded-For is read only if SHOP_BEHIND_PROXY is set, and only its last address.
+
+    The proxy appends the client's address. The addresses before it may be forged by the client.
+    """
     settings.SHOP_BEHIND_PROXY = is_behind_proxy
     open_sale(20)
     client = Client(REMOTE_ADDR=ADDRESS, HTTP_X_FORWARDED_FOR="10.0.0.66, 10.0.0.7")
@@ -101,9 +113,10 @@ def test_forwarded_address_is_used_only_behind_a_proxy(
 
 @with_rate_limit
 def test_attempts_are_counted_by_address_not_by_buyer() -> None:
-    """A limit for each buyer's name would be useless, because a visitor may send any name.
+    """Each address has 3 attempts, whatever buyers' names it sends.
 
-    A visitor could evade the limit with many names, or use up another buyer's attempts.
+    If attempts were counted by name, a visitor could evade the limit with new names, or use up the
+    attempts of another buyer.
     """
     open_sale(20)
     answers = [buy_from("10.0.0.9", f"b{number}") for number in range(6)]
@@ -125,7 +138,7 @@ def test_attempts_are_counted_by_address_not_by_buyer() -> None:
 
 @with_rate_limit
 def test_purchases_of_unknown_products_are_counted() -> None:
-    """Each of them may cost a query, so they use up the address's attempts as well."""
+    """A purchase of an unknown product uses up an attempt, because it may cost a query."""
     open_sale(20)
     client = Client(REMOTE_ADDR=ADDRESS)
     statuses = []
@@ -150,9 +163,11 @@ def test_purchases_of_unknown_products_are_counted() -> None:
 def test_addresses_of_one_ipv6_network_share_a_limit(
     first: str, second: str, is_shared: bool
 ) -> None:
-    """All addresses in one IPv6 network share a limit, because one visitor may use them all.
+    """All addresses of one IPv6 network share a limit, because one visitor may use all of them.
 
-    Each IPv4 address has a separate limit. All texts that are not addresses share one limit.
+    Each IPv4 address has a separate limit. All requests without a valid address share one limit.
+
+    is_shared  whether the attempts of `first` use up those of `second`
     """
     for _ in range(3):
         admit(request_from(first))
@@ -168,8 +183,12 @@ def test_addresses_of_one_ipv6_network_share_a_limit(
 
 @with_rate_limit
 def test_key_without_a_ttl_gets_a_ttl() -> None:
-    """The rate limiter of article A3 leaves a key without a ttl if it crashes after INCR."""
-    locks_client().set(KEY, 1_000)  # 1,000 attempts; the limit is 3
+    """A key without a ttl gets the ttl of a new window. Without one it would block buyers forever.
+
+    The rate limiter as article A3 prints it leaves such a key after a crash between INCR and
+    EXPIRE.
+    """
+    locks_client().set(KEY, 1_000)  # many more attempts than the limit of 3
     assert read_windows()[KEY] == (1_000, -1)
     with pytest.raises(Throttled) as refusal:
         admit(request_from(ADDRESS))
@@ -183,7 +202,10 @@ def test_key_without_a_ttl_gets_a_ttl() -> None:
 
 @with_rate_limit
 def test_purchase_without_redis_is_refused_under_any_strategy(redis_outage: Outage) -> None:
-    """`row-lock` itself needs no Redis, but the attempts are counted in Redis."""
+    """The rate limiter counts attempts in Redis, so an outage stops even the strategy `row-lock`.
+
+    `row-lock` locks a row in PostgreSQL, and needs no Redis without the rate limit.
+    """
     open_sale(1)
     redis_outage.begin()
     assert_retry_later(
