@@ -1,4 +1,4 @@
-"""The setting REDIS_CLIENT_CLASS makes django-redis's cache.lock() a lock of this project."""
+"""With the setting REDIS_CLIENT_CLASS, django-redis's cache.lock() returns a locks.compat.Lock."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,16 +12,20 @@ from locks import compat
 
 @pytest.fixture
 def cache(settings: Settings) -> Iterator[Any]:
-    """A Django cache with REDIS_CLIENT_CLASS, at the address of the shop's cache."""
+    """A Django cache with REDIS_CLIENT_CLASS, in the same Redis database as the shop's cache."""
     default: dict[str, Any] = settings.CACHES["default"]
     options = {**default.get("OPTIONS", {}), "REDIS_CLIENT_CLASS": "locks.compat.Redis"}
-    settings.CACHES = {**settings.CACHES, "ours": {**default, "OPTIONS": options}}
-    yield caches["ours"]
-    caches["ours"].clear()
+    settings.CACHES = {**settings.CACHES, "cache-of-test": {**default, "OPTIONS": options}}
+    yield caches["cache-of-test"]
+    caches["cache-of-test"].clear()
 
 
 def test_cache_lock_is_a_lock_of_this_project(cache: Any) -> None:
-    """cache.lock() has redis-py's interface, and its lock has a lease with a fence."""
+    """cache.lock() returns a lock with redis-py's interface, whose lease has a fence.
+
+    A fence is a number that increases with each acquisition. While the lock is held, its key has
+    the holder's token, and a second lock cannot be acquired.
+    """
     lock: Any = cache.lock("report", timeout=10)
     assert isinstance(lock, compat.Lock)
     with lock:

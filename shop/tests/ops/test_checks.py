@@ -1,4 +1,7 @@
-"""Every system check reports a bad setting with a hint, and accepts a good one."""
+"""Django's system checks of the shop's settings: a bad setting is reported, a good one is not.
+
+The ids of the messages (shop.E001, shop.W001, ...) are defined in shop/checks.py.
+"""
 
 import pytest
 from django.core.checks import run_checks
@@ -11,7 +14,10 @@ pytestmark = rolled_back
 
 
 def list_check_ids(*, deploy: bool = False) -> list[str]:
-    """Return the sorted ids of the shop's messages in `manage.py check [--deploy]`."""
+    """Return the sorted ids of the messages that `manage.py check` prints for the shop.
+
+    deploy  whether to include the checks of `manage.py check --deploy`
+    """
     messages = [
         message
         for message in run_checks(include_deployment_checks=deploy, databases=["default"])
@@ -28,7 +34,7 @@ def list_check_ids(*, deploy: bool = False) -> list[str]:
         ("SHOP_TOKEN_TTL", -1.0, "shop.E006"),
         ("SHOP_LOCK_WAIT", float("nan"), "shop.E006"),
         ("SHOP_MAX_WAITING", -1, "shop.E020"),
-        # ttls that are not longer than the statement_timeout of 8 s
+        # a ttl must be longer than the statement_timeout, 8 s
         ("SHOP_LOCK_TTL", 7.9, "shop.W001"),
         ("SHOP_LOCK_TTL", 8.0, "shop.W001"),
     ],
@@ -47,9 +53,10 @@ def test_invalid_or_too_small_number_is_reported(
 def test_bad_limit_of_purchases_is_reported(
     purchases: int, expected_ids: list[str], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A negative limit is an error.
+    """A negative limit is an error (E020).
 
-    A limit that leaves fewer than 8 threads for pages (SPARE_THREADS) is a warning.
+    W020 warns of a limit that leaves fewer than 8 of the 100 threads for other pages
+    (SPARE_THREADS).
     """
     settings.SHOP_MAX_PURCHASES = purchases
     settings.WEB_THREADS = 100
@@ -77,7 +84,7 @@ def test_wrong_engine_or_atomic_requests_is_an_error(
 def test_demo_databases_are_refused_outside_a_demo(
     engine: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite and MySQL may be used in a demo only."""
+    """SQLite and MySQL may be used only in a demo."""
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", f"django.db.backends.{engine}")
     settings.SHOP_DEMO = True
     assert "shop.E001" not in list_check_ids()
@@ -129,9 +136,12 @@ def test_one_database_for_locks_and_cache_is_an_error(
 def test_max_hold_outside_its_range_is_reported(
     ttl: float, max_hold: float, wait: float, expected_ids: list[str], settings: Settings
 ) -> None:
-    """A holder may be slower than a statement, but must end before the buyers give up.
+    """SHOP_LOCK_MAX_HOLD (max_hold) limits how long the lock of a holder that hangs is renewed.
 
-    W001  ttl <= 8, the statement_timeout; all times are in seconds
+    It must be longer than a statement may take (8 s, the statement_timeout), and short enough that
+    waiting buyers get the lock before they give up. The checks report, in seconds:
+
+    W001  ttl <= 8
     E011  max_hold < ttl, or max_hold is not a number
     W010  max_hold <= 8
     W011  max_hold + ttl >= wait
@@ -184,7 +194,10 @@ def test_sentinels_replace_the_redis_url(production: Settings) -> None:
 
 
 def test_timeouts_are_ordered(settings: Settings) -> None:
-    """In this order of the timeouts, a stuck purchase ends before its lock expires."""
+    """The timeouts increase in the order in which they stop a stuck purchase.
+
+    So PostgreSQL, or else the client, ends the purchase before its lock expires.
+    """
     timeouts: dict[str, int] = settings.DB_TIMEOUTS_MS
     assert (
         timeouts["idle_in_transaction_session_timeout"]

@@ -110,7 +110,8 @@ def test_sale_report_as_json_equals_the_http_report() -> None:
     open_sale(5)  # closes the first sale, whose number the command gets
     output = run_command("sale_report", str(sale.pk), "--buyers", "2", "--json")
     assert output == json.dumps(json.loads(output), indent=2) + "\n"
-    # 2 buyers came for 3 units and bought none, so 2 units are undersold.
+    # With `--buyers 2`, two buyers wanted one of the 3 units each, and none bought one: 2 units
+    # are undersold.
     assert json.loads(output) == expected_report(sale, open=False, buyers=2, undersold=2)
 
 

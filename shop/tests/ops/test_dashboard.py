@@ -1,4 +1,4 @@
-"""Every query of the dashboard and of the alerts uses metrics that a node exposes."""
+"""The queries of the Grafana dashboard and of the alerts use metrics that a node exposes."""
 
 import json
 import re
@@ -28,8 +28,8 @@ Series = dict[str, dict[str, set[str]]]
 def exposed_series() -> Series:
     """The metrics that the shop exposes, with their labels and the values of each label.
 
-    prometheus-client's own metrics (python_..., process_...) are left out. A node of several
-    workers does not expose these.
+    The metrics that prometheus-client itself adds (python_..., process_...) are left out, because a
+    node with several workers does not expose them.
     """
     from shop.ops import metrics  # imported late: a shop without METRICS_TOKEN never imports it
 
@@ -66,9 +66,9 @@ def read_queries() -> dict[str, str]:
 
 @pytest.mark.parametrize("title", read_queries())
 def test_query_uses_exposed_metrics_and_labels(exposed_series: Series, title: str) -> None:
-    """Every metric and label in a query of the dashboard exists.
+    """A node exposes every metric and label in a query of the dashboard or of an alert.
 
-    Prometheus reports no error for an unknown one: the answer just has no data.
+    Prometheus reports no error for an unknown metric or label. The panel would just stay empty.
     """
     query = read_queries()[title]
     names = set(METRIC_NAME.findall(query))
@@ -88,7 +88,7 @@ def test_query_uses_exposed_metrics_and_labels(exposed_series: Series, title: st
 
 
 def test_every_metric_is_used(exposed_series: Series) -> None:
-    """The query of a panel or of an alert contains each metric that a node exposes."""
+    """Each metric that a node exposes occurs in a query of the dashboard or of an alert."""
     all_queries = " ".join(read_queries().values())
     metrics = {re.sub(r"_(bucket|count|sum|total|created)$", "", name) for name in exposed_series}
     unused_metrics = {metric for metric in metrics if metric not in all_queries}

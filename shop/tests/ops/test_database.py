@@ -1,4 +1,4 @@
-"""Database settings that a URL gives, and how the shop classifies the errors of each database."""
+"""Database settings from DATABASE_URL, and how the shop classifies the errors of each database."""
 
 import sqlite3
 import sys
@@ -18,7 +18,7 @@ from shop.ops.database import (
 
 
 def make_error(cause: Exception) -> OperationalError:
-    """Return the error that Django raises for this error of a database driver."""
+    """Return an error as Django raises it: its cause is this error of a database driver."""
     error = OperationalError()
     error.__cause__ = cause
     return error
@@ -52,13 +52,17 @@ def test_postgresql_errors_are_classified_by_sqlstate() -> None:
 def test_mysql_errors_are_classified_by_number(
     number: int, conflict: bool, busy: bool, lost: bool
 ) -> None:
-    """`number` is the code of an error of MySQL, MariaDB or PyMySQL."""
+    """An error may be a conflict (the transaction may be tried again), busy, or a lost connection.
+
+    number  the code of an error of MySQL, MariaDB or PyMySQL
+    """
     pymysql = pytest.importorskip("pymysql")
     error = make_error(pymysql.err.OperationalError(number, "a message"))
     assert (is_conflict(error), is_busy(error), is_connection_lost(error)) == (conflict, busy, lost)
 
 
 def test_busy_sqlite_is_busy_but_not_lost() -> None:
+    """A locked SQLite file counts as busy. The connection can still be used."""
     cause = sqlite3.OperationalError("database is locked")
     cause.sqlite_errorname = "SQLITE_BUSY"
     assert is_busy(make_error(cause))
@@ -91,7 +95,10 @@ def test_mysql_url_gives_settings() -> None:
     [("ann@db.example.com", False), ("ann@127.0.0.1", True), ("ann:secret@127.0.0.1", False)],
 )
 def test_tls_is_left_out_on_this_machine_without_a_password(login: str, is_disabled: bool) -> None:
-    """MySQL accepts a password over TCP only with TLS."""
+    """A connection to MySQL on this machine uses TLS only if the URL has a password.
+
+    Without TLS, PyMySQL would need the package cryptography to send a password over TCP.
+    """
     pytest.importorskip("pymysql")
     settings = make_database_settings(f"mysql://{login}/shop", pool_size=20, is_pgbouncer=False)
     assert settings["OPTIONS"].get("ssl_disabled", False) == is_disabled

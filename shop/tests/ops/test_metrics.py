@@ -1,4 +1,4 @@
-"""GET /metrics of a real node with two workers: its counters are the answers that buyers got."""
+"""GET /metrics of a real node with two workers: the counters equal the answers that buyers got."""
 
 import json
 import os
@@ -24,9 +24,12 @@ from shop.tests.node import Node, make_node
 from shop.tests.purchases import buy, eventually, open_sale, rolled_back
 
 TOKEN = secrets.token_urlsafe(24)
+#: Units on sale, and buyers who want one each.
 STOCK = 20
 BUYERS = 60
-#: (Name of a metric, its {(label, value)}) -> number.
+#: Connections in the database pools of the node: 8 for each of its 2 workers (SHOP_DB_POOL).
+CONNECTIONS_OF_BOTH_POOLS = 2 * 8
+#: (Name of a sample, its set of (label, value) pairs) -> the sample's number.
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -69,7 +72,7 @@ def read_samples(node: Node) -> Samples:
 
 
 def sum_samples(samples: Samples, name: str, **labels: str) -> float:
-    """Return the sum of all samples of that name with these labels."""
+    """Return the sum of all samples of that name that have at least these labels."""
     return sum(
         value
         for (sample_name, sample_labels), value in samples.items()
@@ -78,14 +81,18 @@ def sum_samples(samples: Samples, name: str, **labels: str) -> float:
 
 
 def sum_increase(before: Samples, after: Samples, name: str, **labels: str) -> float:
-    """Return by how much the sum of the samples of that name with these labels has risen."""
+    """Return the increase, from `before` to `after`, of sum_samples(name, **labels)."""
     return sum_samples(after, name, **labels) - sum_samples(before, name, **labels)
 
 
 def buy_at_once(
     node: Node, lock: str, buyers: int = BUYERS, **fields: Any
 ) -> Counter[tuple[int, str]]:
-    """Let all buyers buy at once, and count the answers by status and outcome."""
+    """Let buyers buy concurrently. Return the number of answers by status and outcome.
+
+    lock    the strategy under which they buy
+    fields  more fields of the POST /buy requests
+    """
 
     def buy(number: int) -> tuple[int, str]:
         body = json.dumps({"buyer": f"buyer-{number}", "lock": lock, **fields}).encode()
@@ -115,12 +122,15 @@ def test_metrics_cannot_be_posted(node: Node) -> None:
 
 
 @rolled_back
-def test_metrics_are_off_in_a_shop_without_their_token() -> None:
+def test_metrics_are_off_without_a_metrics_token() -> None:
     assert Client().get("/metrics").status_code == 404
 
 
 def test_metrics_are_served_under_any_host_name(node: Node) -> None:
-    """In a cluster Prometheus uses an address that is not in ALLOWED_HOSTS."""
+    """GET /metrics is answered even if the host is not in ALLOWED_HOSTS.
+
+    In a cluster Prometheus requests a node by its IP address.
+    """
     status, headers, _ = request(node, "/metrics", TOKEN, Host="10.1.2.3:8000")
     assert status == 200
     assert headers["Content-Type"].startswith("text/plain")
@@ -133,14 +143,17 @@ def test_metrics_are_served_under_any_host_name(node: Node) -> None:
 
 
 def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
-    """Each of the two workers answers with the sums over both workers."""
+    """The counters of GET /metrics equal the answers of a rush: 60 buyers of 20 units at once.
+
+    Each of the two workers reports the sums over both workers.
+    """
     node.restock(STOCK)
     baseline = read_samples(node)
     answers = buy_at_once(node, "redis")
     assert answers == {(201, "sold"): STOCK, (409, "sold_out"): BUYERS - STOCK}
     invalid_answers = buy_at_once(node, "no-such-lock", buyers=3)
     assert invalid_answers == {(400, "error"): 3}
-    for _ in range(4):  # probably each worker answers at least one of these requests
+    for _ in range(4):  # so that probably each worker answers a GET /metrics at least once
         increase = partial(sum_increase, baseline, read_samples(node))
         assert increase("oversold_purchases_total") == BUYERS + 3
         assert increase("oversold_purchases_total", lock="redis", outcome="sold") == STOCK
@@ -151,7 +164,8 @@ def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
         for status, count in (("201", STOCK), ("409", BUYERS - STOCK), ("400", 3)):
             assert increase("oversold_http_requests_total", route="/buy", status=status) == count
         assert increase("oversold_http_request_seconds_count", route="/buy") == BUYERS + 3
-        # A buyer who is answered `sold_out` has held the lock, too.
+        # A buyer acquires the lock before it finds that the product is sold out. So even the
+        # sold-out buyers have waited for the lock, held it and released it.
         for name in ("wait_seconds_count", "held_seconds_count", "releases_total"):
             assert increase(f"oversold_lock_{name}", lock="redis") == BUYERS, name
         assert increase("oversold_lock_releases_total", outcome="released") == BUYERS
@@ -161,23 +175,27 @@ def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
 
 
 def test_each_worker_writes_its_own_counters(node: Node) -> None:
-    """The process id of a worker is in the names of its files, and both workers have files."""
+    """Each worker has files of its own. Their names contain the process id of the worker."""
     worker_pids = {process.pid for process in node.find_processes()[1:]}
     assert len(worker_pids) == 2
 
-    def have_both_counted_or_buy_again() -> bool:
-        """Return whether each worker has a file of counters. If one has none, let buyers buy."""
+    def check_counter_files_or_buy_again() -> bool:
+        """Return whether both workers have a file of counters. If not, send more purchases."""
         files = find_counter_folder(node).glob("counter_*.db")
-        if {int(file.stem.rpartition("_")[2]) for file in files} == worker_pids:
+        pids_in_names = {int(file.stem.rpartition("_")[2]) for file in files}
+        if pids_in_names == worker_pids:
             return True
-        buy_at_once(node, "redis")  # one worker may have got every connection so far
+        buy_at_once(node, "redis")  # so far, one worker may have accepted every connection
         return False
 
-    eventually(have_both_counted_or_buy_again, what="both workers count")
+    eventually(check_counter_files_or_buy_again, what="both workers have files of counters")
 
 
 def test_values_from_requests_do_not_become_labels(node: Node) -> None:
-    """With such labels a client could fill the memory of the nodes and of Prometheus."""
+    """Names, paths and methods that a client invents do not appear as labels of the metrics.
+
+    If they did, a client could fill the memory of the nodes and of Prometheus.
+    """
     node.restock(1)
 
     def send_invented_values() -> None:
@@ -199,9 +217,10 @@ def test_values_from_requests_do_not_become_labels(node: Node) -> None:
 
 
 def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
-    """The key is deleted while its holder works, and the watchdog notices it.
+    """Renewals of a lease are counted, and so is its loss.
 
-    The holder pauses for 2 s. The lease lasts 1 s (SHOP_LOCK_TTL), so it is renewed meanwhile.
+    The buyer holds the lock for 2 s. The lease lasts only 1 s (SHOP_LOCK_TTL), so the watchdog
+    renews it meanwhile. Then the test deletes the lock's key, and the watchdog notices the loss.
     """
     node.restock(5)
     baseline = read_samples(node)
@@ -222,7 +241,9 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
             ),
             what="the loss is counted",
         )
-        assert purchase.result(10) == {(201, "sold"): 1}  # the fence protects the stock
+        # The write is accepted although the lock was lost. The database refuses a write only if
+        # another buyer has claimed a higher fence meanwhile.
+        assert purchase.result(10) == {(201, "sold"): 1}
     releases = "oversold_lock_releases_total"
     eventually(
         lambda: sum_increase(baseline, read_samples(node), releases, outcome="expired") > 0,
@@ -231,12 +252,16 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
 
 
 def test_pools_of_all_workers_are_counted(node: Node) -> None:
-    """Each of the two workers has a pool of 8 connections (SHOP_DB_POOL).
+    """The metrics count the connections in the database pools of both workers.
 
-    One buyer holds a row's lock, and the other waits for it, so two connections are in use.
+    Two buyers use the strategy `row-lock`: one holds the lock of the product's row, the other waits
+    for it in PostgreSQL. So two connections are in use.
     """
     pool = "oversold_db_pool_connections"
-    eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="both pools are counted")
+    eventually(
+        lambda: sum_samples(read_samples(node), pool) == CONNECTIONS_OF_BOTH_POOLS,
+        what="both pools are counted",
+    )
     node.restock(5)
     with ThreadPoolExecutor(1) as buyers:
         purchases = buyers.submit(buy_at_once, node, "row-lock", 2, hold_ms=1_500)
@@ -256,7 +281,10 @@ def test_pools_of_all_workers_are_counted(node: Node) -> None:
 def test_purchase_is_answered_if_counting_it_fails(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full /dev/shm prevents the count of a purchase, whose unit is already sold."""
+    """A buyer whose unit is sold gets the answer, even if the metrics cannot count the purchase.
+
+    For example, /dev/shm, where the counters are stored, may be full.
+    """
     from shop.ops import metrics  # imported late: a shop without METRICS_TOKEN never imports it
 
     settings.METRICS_TOKEN = TOKEN
@@ -274,7 +302,7 @@ def test_purchase_is_answered_if_counting_it_fails(
 def test_request_without_a_strategy_is_counted(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A request for a report names no strategy, and is still counted without an error."""
+    """A request without a strategy, such as one for a report, is counted without an error."""
     settings.METRICS_TOKEN = TOKEN
     assert Client().get("/sales/999999999").status_code == 404
     assert "was not counted" not in caplog.text
@@ -284,9 +312,13 @@ def test_request_without_a_strategy_is_counted(
 
 
 def find_counter_folder(node: Node) -> Path:
-    """Return the folder of the workers' counters, once the first worker has opened its own."""
+    """Return the folder in which the workers store their counters.
+
+    Wait until the first worker has opened a file in this folder.
+    """
 
     def list_open_counters() -> list[Path]:
+        """Return the files of counters that the first worker has open."""
         _, worker, *_ = node.find_processes()
         paths = [Path(file.path) for file in worker.open_files()]
         return [path for path in paths if path.suffix == ".db"]
@@ -297,9 +329,9 @@ def find_counter_folder(node: Node) -> Path:
 
 
 def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None:
-    """The gauges of a worker's connection pool are removed with the worker.
+    """The metrics no longer show the connection pool of a killed worker, but still its purchases.
 
-    gunicorn logs the end of the worker in JSON, the node's LOG_FORMAT.
+    gunicorn's log line about the killed worker is JSON, the node's LOG_FORMAT.
     """
     node.restock(3)
     buy_at_once(node, "redis", buyers=5)
@@ -309,6 +341,7 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
     folder = find_counter_folder(node)
 
     def find_gauge_files(pid: int) -> list[Path]:
+        """Return the files with a worker's gauges, such as the connections in its pool."""
         return list(folder.glob(f"gauge_live*_{pid}.db"))
 
     assert find_gauge_files(killed_worker.pid)
@@ -317,12 +350,15 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
     def find_new_pids() -> set[int]:
         return {process.pid for process in node.find_processes()} - old_pids
 
-    eventually(find_new_pids, what="another worker took its place")
+    eventually(find_new_pids, what="a new worker has replaced the killed worker")
     (new_pid,) = find_new_pids()
     eventually(lambda: find_gauge_files(new_pid), what="the new worker shows its pool")
     assert not find_gauge_files(killed_worker.pid)
     pool = "oversold_db_pool_connections"
-    eventually(lambda: sum_samples(read_samples(node), pool) == 16, what="two pools of 8 are left")
+    eventually(
+        lambda: sum_samples(read_samples(node), pool) == CONNECTIONS_OF_BOTH_POOLS,
+        what="only the pools of the two running workers are counted",
+    )
     purchases = "oversold_purchases_total"
     assert sum_samples(read_samples(node), purchases) == sum_samples(baseline, purchases)
     lines = [json.loads(line) for line in node.log.read_text().splitlines()]
@@ -330,7 +366,9 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
 
 
 def test_counter_folder_is_private_and_removed_with_the_node(node: Node) -> None:
-    """A new node at the same address empties the folder that a killed node left.
+    """A node deletes its folder of counters when it stops.
+
+    After a kill the folder remains. The next node at the same address empties the folder.
 
     This test kills the node that all tests of the module use, so it runs last.
     """

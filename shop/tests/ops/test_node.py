@@ -1,4 +1,4 @@
-"""A real gunicorn node: a restart of PostgreSQL, its own stop, and its configuration."""
+"""A real gunicorn node: its configuration, its end, and how it survives a PostgreSQL restart."""
 
 import json
 import signal
@@ -37,7 +37,10 @@ def node(folder: Path, postgres: Postgres, valkey: Valkey) -> Iterator[Node]:
 def test_only_one_request_fails_after_a_postgresql_restart(
     node: Node, postgres: Postgres, method: str, path: str, body: bytes, success_status: int
 ) -> None:
-    """All pooled connections are dead. The first request that uses one closes all of them."""
+    """After a restart of PostgreSQL all pooled connections are dead, but only one request fails.
+
+    The first request that uses a dead connection gets 503, and the node replaces all connections.
+    """
     node.restock(20)
     restart(postgres)
     statuses = [node.request_json(method, path, body, BEARER)[0] for _ in range(10)]
@@ -45,7 +48,10 @@ def test_only_one_request_fails_after_a_postgresql_restart(
 
 
 def test_probes_notice_a_restart_of_postgresql(node: Node, postgres: Postgres) -> None:
-    """/readyz may be a second late, because it repeats the result of a check for a second."""
+    """/readyz reports dead connections after a restart of PostgreSQL, and then new connections.
+
+    It may take a second to notice a change, because it returns the result of a check for a second.
+    """
     node.get("/readyz")
     restart(postgres)
     eventually(
@@ -55,7 +61,10 @@ def test_probes_notice_a_restart_of_postgresql(node: Node, postgres: Postgres) -
 
 
 def test_admin_is_503_while_postgresql_is_down(node: Node, postgres: Postgres) -> None:
-    """The cookie makes the admin look for a session in the database."""
+    """The admin answers 503 if it needs the database.
+
+    Because of the cookie, the admin looks for a session in the database.
+    """
     postgres.stop()
     try:
         status, _, content = node.request(
@@ -88,7 +97,7 @@ def refuse_writes(database_url: str) -> Iterator[None]:
             sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name)
         )
         try:
-            # The setting applies to new connections only, so the old ones of the node are ended.
+            # The setting applies only to new connections, so end the node's old connections.
             client.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -104,7 +113,11 @@ def refuse_writes(database_url: str) -> Iterator[None]:
 def test_read_only_database_is_503_until_it_accepts_writes(
     folder: Path, valkey: Valkey, server: str
 ) -> None:
-    """If the primary becomes a standby, its connections must not stay in the pool."""
+    """While the database is read-only, /readyz and purchases are answered with 503.
+
+    A failover may turn the primary server into a standby. Its connections must not stay in the
+    pool, or purchases would fail even after the end of the outage.
+    """
     purchase = b'{"buyer": "ada", "lock": "redis"}'
     log = folder / f"read-only-{server}.log"
     with make_node(log, valkey=valkey, WEB_SERVER=server) as node:
@@ -132,7 +145,8 @@ def test_read_only_database_is_503_until_it_accepts_writes(
 def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:
     """After SIGTERM, /readyz answers 503, so that a load balancer sends the node no more buyers.
 
-    This test stops the node, so it runs last.
+    The node has one thread. So the health probe waits until the buyer, who holds the lock, is
+    served, and is answered after the SIGTERM. This test stops the node, so it runs last.
     """
     # The locks are in database 1. The cache is in database 0.
     with ThreadPoolExecutor(2) as pool, redis.Redis(port=valkey.port, db=1) as client:
@@ -162,9 +176,10 @@ print(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE)[0], conf.worker_con
 @pytest.mark.parametrize(
     ("soft_limit", "hard_limit", "raised_limit", "connections"),
     [
-        # a usual shell: 3 files for each of the 100 threads, and 100 others, are kept free
+        # The limits of a usual shell. 3 files for each of the 100 threads, and 100 other files,
+        # are not used for connections.
         (1024, 8192, 8192, 8192 - 3 * 100 - 100),
-        # too few files: one connection for each of the 100 threads, and one that is idle
+        # Too low limits. One connection for each of the 100 threads, and one idle connection.
         (256, 256, 256, 101),
     ],
 )

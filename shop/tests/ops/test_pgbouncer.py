@@ -1,8 +1,8 @@
 """The shop behind PgBouncer in transaction mode, with TLS to PgBouncer and to Redis.
 
-The shop verifies their certificates, sells exactly, and keeps the role's timeouts. The servers that
-other tests use come from Python wheels and have no TLS. Here PgBouncer terminates TLS in front of
-PostgreSQL, and Redis is Debian's.
+The shop verifies both certificates, and sells no unit too many or too few. Other tests use servers
+from Python wheels, which have no TLS. In this test PgBouncer terminates TLS in front of PostgreSQL,
+and Redis is Debian's package.
 """
 
 import os
@@ -27,14 +27,14 @@ from shop.tests.least_privilege import create_compose_roles, make_secrets
 from shop.tests.node import UNITS, Node, rush
 from shop.tests.purchases import eventually
 
-#: The strategies of the database, and some with their lock or their stock in Redis.
+#: All strategies with their lock in PostgreSQL, and some with their lock or stock in Redis.
 TESTED_STRATEGIES = [
     name for name, strategy in STRATEGIES.items() if strategy.backend == "postgresql"
 ] + ["token", "redis", "counter"]
 
 #: PgBouncer's path. Debian installs it in a folder that may be missing from a user's PATH.
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-#: Seconds for PgBouncer to listen.
+#: Maximum time until PgBouncer listens.
 START_TIMEOUT_SECONDS = 15.0
 PGBOUNCER_CONFIGURATION = """\
 [databases]
@@ -48,7 +48,7 @@ pool_mode = transaction
 default_pool_size = 10
 {more_settings}
 """
-#: The certificate's files are in the folder in which Redis runs.
+#: The paths of the certificate's files are relative to Redis's working directory.
 REDIS_CONFIGURATION = """\
 bind 127.0.0.1
 port 0
@@ -63,10 +63,10 @@ save ""
 
 @contextmanager
 def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[int]:
-    """Run PgBouncer in transaction mode in front of a server, and yield PgBouncer's port.
+    """Run PgBouncer in transaction mode in front of PostgreSQL, and yield PgBouncer's port.
 
-    database_url   a URL of the server
-    user           the role as which PgBouncer connects to the server
+    database_url   a URL of PostgreSQL
+    user           the PostgreSQL role with which PgBouncer connects
     more_settings  further lines of PgBouncer's configuration
     """
     host = parse_qs(urlsplit(database_url).query)["host"][0]
@@ -110,7 +110,10 @@ def _require_pgbouncer_and_redis() -> None:
 
 @pytest.fixture
 def certificates() -> Iterator[Path]:
-    """A folder with certificates and keys of the compose stack, readable by the servers' users."""
+    """A folder with the certificates and keys of the compose stack.
+
+    The users under which the servers run can read the files.
+    """
     with tempfile.TemporaryDirectory(prefix="oversold-tls-") as name:
         folder = Path(name)
         make_secrets(folder)
@@ -157,7 +160,11 @@ def _is_answering(client: redis.Redis) -> bool:
 
 
 def test_strategies_sell_behind_pgbouncer(certificates: Path, tmp_path: Path) -> None:
-    """Without SHOP_DB_POOLER PgBouncer refuses the shop's `options` as an unknown parameter."""
+    """A node with SHOP_DB_POOLER=1 sells exactly through PgBouncer, with the role's timeouts.
+
+    Without SHOP_DB_POOLER the shop would send the libpq parameter `options`, which PgBouncer
+    refuses.
+    """
     tls_settings = (
         "client_tls_sslmode = require\n"
         f"client_tls_cert_file = {certificates / 'postgres.crt'}\n"

@@ -1,4 +1,4 @@
-"""The client's own limits on connections to PostgreSQL."""
+"""The reply timeout of the shop's PostgreSQL client: it closes a connection without a reply."""
 
 import os
 
@@ -9,9 +9,10 @@ from shop.ops.postgres import BoundedConnection, ReplyTimeout, is_wait_timeout
 
 
 def test_psycopg_still_has_its_private_wait_timeout() -> None:
-    """The shop recognizes this private exception of psycopg by its name.
+    """psycopg has an exception of the name `_WaitTimeout`.
 
-    If psycopg renamed it, a lost reply would no longer be a ReplyTimeout.
+    It is private in psycopg, so the shop recognizes it by its name. If psycopg renamed it, a
+    missing reply would no longer raise ReplyTimeout.
     """
     assert hasattr(psycopg.errors, "_WaitTimeout"), "psycopg renamed _WaitTimeout: see ops/postgres"
     assert is_wait_timeout(psycopg.errors._WaitTimeout())

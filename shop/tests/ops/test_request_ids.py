@@ -1,4 +1,7 @@
-"""Every request has an id, in its answer and in each of its log lines. No line can be forged."""
+"""Request ids and the log: an answer and all log lines of its request have the same id.
+
+A client cannot forge a log line with a path, a name or an id that contains line breaks.
+"""
 
 import io
 import json
@@ -26,7 +29,7 @@ MALFORMED_IDS = ["a" * 65, "", "with space", "a\n", "<script>", "é", "{jndi:lda
 
 
 def test_malformed_request_id_is_replaced() -> None:
-    """A well-formed id is repeated in the answer."""
+    """The answer has the request's id if that is well-formed, and otherwise a generated id."""
     for request_id in ("a", "a" * 64, "0f-1_Z"):
         answer = Client().get("/healthz", headers={"X-Request-ID": request_id})
         assert answer["X-Request-ID"] == request_id
@@ -37,7 +40,7 @@ def test_malformed_request_id_is_replaced() -> None:
 
 # --- log lines ----------------------------------------------------------------------------------
 
-#: Returns the log lines so far.
+#: A function that returns the log lines so far.
 ReadLog = Callable[[], list[str]]
 
 
@@ -45,7 +48,7 @@ ReadLog = Callable[[], list[str]]
 def read_log(request: pytest.FixtureRequest) -> Iterator[ReadLog]:
     """A function that returns the shop's log lines so far.
 
-    The test's mark `log_format` names their format.
+    Their format, `text` or `json`, is the argument of the test's mark `log_format`.
     """
     log_format = request.node.get_closest_marker("log_format").args[0]
     output = io.StringIO()
@@ -73,14 +76,17 @@ BOTH_FORMATS = pytest.mark.parametrize(
 
 
 def read_entries(read_log: ReadLog, logger: str) -> list[dict[str, Any]]:
-    """Return the JSON entries of a logger."""
+    """Return the log lines of one logger, parsed as JSON."""
     entries = [json.loads(line) for line in read_log()]
     return [entry for entry in entries if entry["logger"] == logger]
 
 
 @JSON_LOG
 def test_purchase_logs_one_line_with_its_outcome(read_log: ReadLog) -> None:
-    """The line has neither the key nor the buyer's name."""
+    """The access log has one line for each purchase, without the buyer's name and key.
+
+    The second purchase has the same key, so its outcome is `replayed`.
+    """
     sale = open_sale(1)
     key = secrets.token_hex(8)
     buyer = "ada-lovelace"
@@ -103,7 +109,10 @@ def test_purchase_logs_one_line_with_its_outcome(read_log: ReadLog) -> None:
 
 @JSON_LOG
 def test_expected_refusal_logs_one_line_and_no_warning(read_log: ReadLog) -> None:
-    """Warnings for 200 sold-out buyers would hide the warning that matters."""
+    """A refusal such as `sold_out` is logged in the access log only, without a warning.
+
+    In a rush, a warning for each of 200 sold-out buyers would hide the warnings that matter.
+    """
     open_sale(0)
     for status, path, outcome, lock in [
         (409, "/buy?buyer=ada&lock=none", "sold_out", "none"),
@@ -122,7 +131,10 @@ def test_expected_refusal_logs_one_line_and_no_warning(read_log: ReadLog) -> Non
 
 @JSON_LOG
 def test_every_log_line_has_the_request_id(read_log: ReadLog, redis_outage: Outage) -> None:
-    """The outage of Redis is logged as an error, without a traceback."""
+    """All log lines of a failed purchase have the id of its request.
+
+    The outage of Redis is logged as an error, without a traceback.
+    """
     open_sale(1)
     redis_outage.begin()
     answer = Client().post("/buy?buyer=ada&lock=token", headers={"X-Request-ID": "mine"})
@@ -152,9 +164,10 @@ def test_path_cannot_forge_a_line(read_log: ReadLog, path: str, log_format: str)
 def test_path_cannot_forge_an_answer_for_reconcile(
     read_log: ReadLog, path: str, log_format: str
 ) -> None:
-    """manage.py reconcile reads from the log which orders were answered `sold`.
+    """A path that looks like an access line with the outcome `sold` does not count as an order.
 
-    The POST has no CSRF token, so Django itself logs the path of an admin page, too.
+    manage.py reconcile reads the sold orders from the access log. The POST has no CSRF token, so
+    for the admin page Django's own logger logs the path, too.
     """
     Client(enforce_csrf_checks=True).post(f"{path}outcome=sold/order=9/sale=3")
     assert read_log(), "the path is logged"

@@ -1,6 +1,7 @@
-"""The rights of the shop's role in PostgreSQL and of its user in the locks' Redis.
+"""The privileges of the shop's role in PostgreSQL, and of its user in Redis.
 
-The rights are too few for an attacker, and enough to sell under every strategy.
+The privileges suffice to sell under every strategy, but not to do anything that the shop never
+does.
 """
 
 import os
@@ -35,13 +36,14 @@ from shop.tests.node import UNITS, Node, rush
 
 @pytest.fixture(scope="module")
 def roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Roles]:
+    """A database with the roles of the compose stack, for all tests of this module."""
     with create_compose_roles(tmp_path_factory.mktemp("secrets")) as roles:
         yield roles
 
 
 @pytest.fixture
 def app_connection(roles: Roles) -> Iterator[psycopg.Connection[Any]]:
-    """A connection with the shop's role."""
+    """A connection to PostgreSQL with the role of the shop."""
     with psycopg.connect(roles.url(roles.app), autocommit=True) as connection:
         yield connection
 
@@ -115,6 +117,10 @@ def test_table_without_a_grant_is_an_error(roles: Roles) -> None:
 
 
 def test_owner_keeps_its_privileges(roles: Roles) -> None:
+    """grant_role refuses the role that owns the tables, and does not change its privileges.
+
+    The command replaces a role's privileges by those of the shop, which are fewer.
+    """
     completed = roles.manage("grant_role", roles.owner)
     assert completed.returncode == 1
     assert completed.stderr == (
@@ -139,9 +145,9 @@ NEW_PASSWORD = "another-long-enough-one"
 
 
 class Browser:
-    """A client that keeps its cookies, and sends the CSRF token with each form.
+    """An HTTP client that stores cookies, follows redirects, and sends the CSRF token with forms.
 
-    Its methods return the status after any redirect, and the path that the redirect led to.
+    Its methods return the status and the path of the last answer, after all redirects.
     """
 
     def __init__(self, node: Node) -> None:
@@ -171,7 +177,10 @@ class Browser:
 
 
 def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> None:
-    """The shop's role has every right that a form needs, for example to change a password."""
+    """The shop's role has every privilege that the admin's pages and forms need.
+
+    For example, a clerk can log in and change the password.
+    """
     owner_environment = {
         "DATABASE_URL": roles.url(roles.owner),
         "DJANGO_SUPERUSER_EMAIL": "clerk@example.com",
@@ -211,7 +220,10 @@ def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> 
 
 @contextmanager
 def running_order_consumer(node: Node) -> Iterator[None]:
-    """Run `manage.py settle`, which writes the orders of promises, with the node's environment."""
+    """Run `manage.py settle` with the node's environment until the block ends.
+
+    The command writes the orders of promises, units that Redis has sold under `reserve`.
+    """
     with node.log.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "manage.py", "settle"],
@@ -224,7 +236,7 @@ def running_order_consumer(node: Node) -> Iterator[None]:
             has_started = wait_for(
                 lambda: "writing the orders of promises" in node.log.read_text(), timeout=60
             )
-            # A SIGTERM that comes before this line is logged would end the process with an error.
+            # Before it has logged this line, a SIGTERM would make the process exit with an error.
             assert has_started, node.log.read_text()
             yield
         finally:
@@ -250,7 +262,12 @@ SALES_UNDER_ACLS: list[tuple[str, list[str], dict[str, str]]] = [
 def test_strategies_sell_under_the_roles_and_the_acl(
     acl: str, locks: list[str], environment: dict[str, str], roles: Roles, tmp_path: Path
 ) -> None:
-    """The shop's role and its login at Redis have every privilege that the strategies need."""
+    """The shop's role and Redis user have every privilege that the strategies need.
+
+    acl          the Redis users come from deploy/docker/redis.<acl>.acl
+    locks        the strategies under which buyers buy
+    environment  more environment variables of the node
+    """
     valkey = ValkeyWithAcl(tmp_path / "valkey", acl=acl)
     embedded.kill_at_exit(valkey.start())
     # Five databases of one Valkey take the place of Redlock's five servers.
@@ -268,7 +285,7 @@ def test_strategies_sell_under_the_roles_and_the_acl(
                 orders, stock_left = rush(node, lock)
                 if STRATEGIES[lock].rush == "exact":
                     assert (orders, stock_left) == (UNITS, 0), lock
-                else:
+                else:  # the strategy is known to oversell in a rush
                     assert orders >= UNITS, lock
             parts = {part["name"]: part["ok"] for part in node.get("/readyz")[1]["parts"]}
             assert all(parts.values()), parts
@@ -295,13 +312,13 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyWithAcl]:
 
 @pytest.fixture
 def shop_client(valkey: ValkeyWithAcl) -> Iterator[redis.Redis]:
-    """A client with the shop's login."""
+    """A Redis client that is logged in as the shop's user."""
     with redis.Redis.from_url(f"{valkey.url}/1", retry=Retry(NoBackoff(), 0)) as client:
         yield client
 
 
 def test_unneeded_command_is_refused(shop_client: redis.Redis) -> None:
-    """The shop's login at Redis may not run commands that the shop never sends."""
+    """The shop's Redis user may not run commands that the shop never sends."""
     for command in (
         "KEYS *",
         "SCAN 0",
@@ -332,7 +349,7 @@ def test_unneeded_command_is_refused(shop_client: redis.Redis) -> None:
 
 
 def test_foreign_key_or_channel_is_refused(shop_client: redis.Redis) -> None:
-    """The shop's login at Redis may use only the keys and channels of the shop."""
+    """The shop's Redis user may use only the keys and channels of the shop."""
     for command in (
         "GET secret",
         "SET lockpick 1",

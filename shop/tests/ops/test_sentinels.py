@@ -1,4 +1,4 @@
-"""REDIS_SENTINELS: the clients that it configures, bad values, and the choice of a Sentinel."""
+"""The setting REDIS_SENTINELS: its clients, its bad values, and how a client finds the master."""
 
 import json
 import threading
@@ -68,7 +68,10 @@ def describe_clients(**environment: str) -> dict[str, Any]:
 
 
 def test_both_caches_find_the_master() -> None:
-    """Each cache uses a separate database of the master, without retries."""
+    """With REDIS_SENTINELS, the clients for the cache and for the locks find the master.
+
+    They use different databases of the master, and do not retry.
+    """
     description = describe_clients(
         REDIS_URL="redis://:secret@unused:1/3",
         REDIS_SENTINELS="one:26379, two:26380,[::1]:26381",
@@ -95,7 +98,10 @@ def test_both_caches_find_the_master() -> None:
 
 
 def test_one_database_for_locks_and_cache_is_an_error() -> None:
-    """Both URLs name database 1, and their hosts are ignored: both caches are on the master."""
+    """With REDIS_SENTINELS, URLs with the same database number are an error (E003).
+
+    The hosts of the URLs are ignored: the cache and the locks are both on the master.
+    """
     description = describe_clients(
         REDIS_URL="rediss://one/1", REDIS_LOCKS_URL="rediss://other/1", REDIS_SENTINELS="one:26379"
     )
@@ -110,7 +116,7 @@ def test_one_database_for_locks_and_cache_is_an_error() -> None:
 def test_async_locks_client_follows_the_settings(
     settings: Settings, scheme: str, sentinels: list[tuple[str, int]]
 ) -> None:
-    """The client uses REDIS_LOCKS_URL; with Sentinels, its host is that of the master."""
+    """The client of the async locks uses REDIS_LOCKS_URL; with Sentinels, it finds the master."""
     settings.REDIS_SENTINELS = sentinels
     settings.REDIS_SENTINEL_MASTER = "Shop"
     settings.REDIS_LOCKS_URL = f"{scheme}://ann:secret@Shop/3"
@@ -179,9 +185,10 @@ def test_redis_check_fails_on_a_replica(settings: Settings) -> None:
 def test_only_master_pool_keeps_all_sentinels_in_concurrent_lookups(
     pool_class: type[SentinelConnectionPool], sentinel_count: int
 ) -> None:
-    """Two threads ask the Sentinels `a`, `b` and `c` for the master at once. `a` does not answer.
+    """MasterPool keeps all three Sentinels, even if two threads look for the master concurrently.
 
-    MasterPool keeps all three Sentinels. redis-py's pool turns a, b, c into b, b, c and loses `a`.
+    The Sentinel `a` does not answer, `b` does. redis-py then moves `b` to the front of its list. If
+    two threads do so in the same list, the list a, b, c becomes b, b, c, without `a`.
     """
     lookup_barrier = threading.Barrier(2, timeout=10)
     manager: Any = Sentinel([("a", 1), ("b", 2), ("c", 3)])

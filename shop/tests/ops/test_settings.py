@@ -73,7 +73,10 @@ DEFAULT_SETTINGS = {
 
 
 def test_defaults_allow_no_faults_and_no_restocks() -> None:
-    """Faults need a demo, and restocks need a token. The defaults are no demo and no token."""
+    """By default the shop is no demo, and has no restock token.
+
+    Faults can be injected only in a demo, and a restock needs the token.
+    """
     assert read_settings() == DEFAULT_SETTINGS
 
 
@@ -114,7 +117,7 @@ def test_environment_sets_every_value() -> None:
         "redis retries": 0,
         "redis timeout": 0.25,
         "redis connect timeout": 0.25,
-        "redis connections": 130,
+        "redis connections": 130,  # 2 for each of WEB_THREADS=40, and 50
         "database pool": [7, 7],
         "database options": (
             "-c idle_in_transaction_session_timeout=6000 -c lock_timeout=7000"
@@ -182,7 +185,10 @@ def test_missing_required_setting_is_an_error_with_a_hint() -> None:
 
 
 def test_production_requires_urls_despite_embedded_servers() -> None:
-    """SHOP_EMBEDDED says which URLs a demo or a test has set. Production must not use these."""
+    """In production, URLs of servers that a demo or a test has started count as not set.
+
+    A demo or a test lists these URLs in SHOP_EMBEDDED.
+    """
     completed = run_python(*CHECK_COMMAND, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
     assert completed.returncode == 1
     assert "(shop.E007) DATABASE_URL is not set" in completed.stderr
