@@ -1,15 +1,23 @@
-"""The pure function that decides which promises of a batch are kept."""
+"""decide_endings(): which promises of a batch get an order.
+
+A promise is a unit that Redis has sold under the strategy `reserve`. Its order is written to
+PostgreSQL later, together with those of other promises (shop/reserve/settle.py).
+"""
 
 import pytest
 
 from shop.reserve.promises import Promise
 from shop.reserve.settle import Ending, OrderIdentity, decide_endings
 
+#: The number of the sale of all promises.
 SALE = 7
 
 
 def make_promise(number: int, key: str | None) -> Promise:
-    """Return a promise of the order `number` to this key. Its id on the stream is `e<number>`."""
+    """Return a promise, a unit that Redis has sold to a buyer with this Idempotency-Key.
+
+    number  the number of the order; the promise's id on the Redis stream is `e<number>`
+    """
     return Promise(
         order=number,
         sale=SALE,
@@ -24,7 +32,10 @@ def make_promise(number: int, key: str | None) -> Promise:
 
 
 def identity_of(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
-    """Return the key and fingerprint of an order, by default those of make_promise(..., key)."""
+    """Return the key and fingerprint of an order.
+
+    The default fingerprint is that of make_promise(..., key): the order fulfils this promise.
+    """
     return key, fingerprint or f"request of {key}"
 
 
@@ -64,23 +75,30 @@ def test_promises_are_kept_while_units_are_left(
     endings: dict[str, Ending],
     written_orders: list[int],
 ) -> None:
-    """Some promises get their ending at once; the orders of all others are to be written.
+    """A promise gets an order as long as a unit is left, unless it or its key has an order already.
 
-    keys                the key of each promise; the promises have the order numbers 1, 2, ...
-    identity_by_number  the key and fingerprint of each order that already exists
-    endings             the endings by the promises' ids on the stream: e1, e2, ...
-    written_orders      the numbers of the orders that are to be written
+    A promise is a unit that Redis has sold to a buyer. Its ending is KEPT if its order exists,
+    BROKEN if it cannot get an order, and AGAIN if its key has another order. A promise whose order
+    is still to be written has no ending yet.
+
+    keys                the Idempotency-Key of each promise; their order numbers are 1, 2, ...
+    identity_by_number  order number -> key and fingerprint, for the orders that already exist
+    units_left          the units of the sale that are left in the database
+    endings             the expected endings, by the promises' ids: e1, e2, ...
+    written_orders      the numbers of the orders that are still to be written
     """
     promises = [make_promise(number, key) for number, key in enumerate(keys, start=1)]
     decision = decide_endings(promises, identity_by_number, {SALE: units_left})
     assert decision.endings == endings
     assert [promise.order for promise in decision.promises_to_write] == written_orders
-    not_kept = [ending for ending in endings.values() if ending is not Ending.KEPT]
-    assert len(decision.problems) == len(not_kept), "each broken promise should have a message"
+    endings_without_order = [ending for ending in endings.values() if ending is not Ending.KEPT]
+    assert len(decision.problems) == len(endings_without_order), (
+        "each promise that gets no order should have a message"
+    )
 
 
 def test_promise_of_an_unknown_sale_is_broken() -> None:
-    """A sale that is missing in `units_left` has no unit left."""
+    """A promise of a sale that is missing in `units_left` gets no order: its ending is BROKEN."""
     promise = make_promise(1, "a")
     decision = decide_endings([promise], identity_by_number={}, units_left={})
     assert decision.endings == {promise.entry: Ending.BROKEN}

@@ -1,4 +1,8 @@
-"""`reserve` after Redis has lost data, and the differences that reconciliation reports."""
+"""The strategy `reserve` after Redis has lost data, and what `manage.py reconcile` then reports.
+
+Under `reserve` Redis sells a unit by promising it: it decrements the sale's counter, and appends
+the promise to a stream. The order is written to PostgreSQL later; this settles the promise.
+"""
 
 import gzip
 from functools import partial
@@ -32,7 +36,11 @@ buy_reserved = partial(buy, lock="reserve")
 
 
 def test_counter_and_orders_are_restored_to_an_empty_redis() -> None:
-    """The next purchase restores both from the database: a and b have bought 2 of 5 units."""
+    """After Redis has lost all keys, the next purchase restores them from the database.
+
+    The keys `a` and `b` have bought 2 of 5 units. A retry with `a` gets its order again, and the
+    new counter has the other 3 units.
+    """
     sale = open_sale(5)
     order_numbers = promise_orders("a", "b")
     settle_all_promises()
@@ -45,8 +53,11 @@ def test_counter_and_orders_are_restored_to_an_empty_redis() -> None:
     assert count_orders_and_stock() == (3, 2)
 
 
-def test_evicted_counter_starts_again_with_unpromised_units() -> None:
-    """The new counter starts at 2: five units less the three promises on the stream."""
+def test_evicted_counter_restarts_without_promised_units() -> None:
+    """If Redis evicts the counter, a new counter starts without the units that are promised.
+
+    It starts at 2: five units minus the three promises that are still on the stream.
+    """
     sale = open_sale(5)
     _, order_of_b, _ = promise_orders("a", "b", "c")
     client = locks_client()
@@ -58,6 +69,10 @@ def test_evicted_counter_starts_again_with_unpromised_units() -> None:
 
 
 def test_sale_without_redis_is_reported_and_promises_nothing(redis_outage: Outage) -> None:
+    """During an outage of Redis a purchase is refused.
+
+    The report still has the orders, which are in PostgreSQL, but no figures on promises.
+    """
     sale = open_sale(2)
     redis_outage.begin()
     assert buy_reserved(key="a").body["outcome"] == "unavailable"
@@ -66,7 +81,10 @@ def test_sale_without_redis_is_reported_and_promises_nothing(redis_outage: Outag
 
 
 def test_restock_without_redis_is_refused(redis_outage: Outage, settings: Settings) -> None:
-    """The old sale cannot be closed, because Redis might go on promising that sale's units."""
+    """During an outage of Redis a restock is refused, and the old sale stays open.
+
+    The old sale cannot be closed, because Redis might go on selling (promising) its units.
+    """
     sale = open_sale(2)
     settings.SHOP_DEMO = False
     settings.SHOP_LOCK = "reserve"
@@ -81,41 +99,48 @@ def test_restock_without_redis_is_refused(redis_outage: Outage, settings: Settin
 
 
 def test_lost_promises_are_found_by_their_answers(tmp_path: Path) -> None:
-    """Three buyers are answered `sold`. One order is written, and Redis loses two promises.
+    """manage.py reconcile finds lost orders by the answers `sold` in the access logs.
 
-    Answers of another sale and answers without an order are ignored.
+    Three buyers of 5 units get the answer `sold`. One order is written. Then Redis loses the
+    promises of the other two orders. Log lines of another sale, or without an order, are ignored.
     """
     sale = open_sale(5)
-    kept = promise_orders("a")
+    written_orders = promise_orders("a")
     settle_all_promises()
-    lost = promise_orders("b", "c")
+    lost_orders = promise_orders("b", "c")
     locks_client().flushall()
     log = tmp_path / "access.log"
-    lines = [f"... status=201 outcome=sold order={number} sale={sale.pk}" for number in kept + lost]
+    lines = [
+        f"... status=201 outcome=sold order={number} sale={sale.pk}"
+        for number in written_orders + lost_orders
+    ]
     lines += [f"... status=201 outcome=sold order=999 sale={sale.pk + 1}", "status=409 ms=3"]
     log.write_text("\n".join(lines))
     balance = reconcile(sale, access_log=lines)
-    assert balance["not_kept"] == lost
-    # One unit of five is sold. Redis has neither a counter nor promises.
+    assert balance["not_kept"] == lost_orders
+    # In PostgreSQL one unit of five is sold. Redis has neither a counter nor promises.
     assert (balance["left"], balance["sellable"], balance["unsettled"]) == (4, None, 0)
     out = StringIO()
     with pytest.raises(CommandError, match="promises and orders differ"):
         call_command("reconcile", "--answers", log, stdout=out, no_color=True)
     assert "not_kept       2\n" in out.getvalue()
-    assert f"order {lost[0]} is lost, but its buyer was answered `sold`" in out.getvalue()
-    promise_orders("d", "e", "f", "g")  # the four units that are left
+    assert f"order {lost_orders[0]} is lost, but its buyer was answered `sold`" in out.getvalue()
+    promise_orders("d", "e", "f", "g")  # these buyers get the four units that are left
     assert buy_reserved(key="h").status == 409
     assert count_orders_and_stock() == (5, 0), "there should be as many orders as units"
 
 
 def test_sold_orders_are_read_from_a_json_log() -> None:
-    """Only answers with the outcome `sold` have an order."""
+    """read_sold_orders() returns the order of an answer `sold`, but not of an answer `sold_out`."""
     line = '{"status": 201, "outcome": "sold", "order": 12, "sale": 7, "lock": "reserve"}'
     assert read_sold_orders([line, line.replace("sold", "sold_out")], 7) == {12}
 
 
 def test_compressed_log_is_refused(tmp_path: Path) -> None:
-    """No answer can be read from a compressed log, so every lost order would be missed."""
+    """`reconcile --answers` refuses a compressed log.
+
+    It could read no answer from the log, and would report that no order is lost.
+    """
     open_sale(1)
     (tmp_path / "access.log.gz").write_bytes(gzip.compress(b"outcome=sold order=1 sale=1"))
     with pytest.raises(CommandError, match=r"--answers: .* give readable text files"):
@@ -128,9 +153,13 @@ def test_compressed_log_is_refused(tmp_path: Path) -> None:
 def test_reconciliation_finds_a_wrong_counter(
     counter_error: int, undersold: int, overpromised: int
 ) -> None:
-    """Once the wrong counter is deleted, a new one begins with the units that are left.
+    """Reconciliation reports a counter in Redis that does not match the stock in PostgreSQL.
 
-    counter_error  the number of units that the counter has too many, or if negative too few
+    After the wrong counter is deleted, the next purchase creates a correct counter.
+
+    counter_error  the number that is added to the counter of units that Redis may still sell
+    undersold      the reported number of unsold units that Redis will not sell
+    overpromised   the reported number of units that Redis may sell, but that do not exist
     """
     sale = open_sale(9)
     promise_orders("a")
@@ -145,11 +174,14 @@ def test_reconciliation_finds_a_wrong_counter(
     promise_orders("d")
     balance = reconcile(sale)
     assert (balance["undersold"], balance["overpromised"]) == (0, 0)
-    assert balance["sellable"] == 5  # 9 units less a, b, c and d
+    assert balance["sellable"] == 5  # 9 units minus the purchases of a, b, c and d
 
 
 def test_committed_order_on_the_stream_is_counted_once() -> None:
-    """After the commit, and before the promise is deleted, a unit has an order and a promise."""
+    """Reconciliation counts a unit once, even while it has both an order and a promise.
+
+    This happens between the commit of the order and the deletion of the promise from the stream.
+    """
     sale = open_sale(5)
     promise_orders("a")
     _, unsettled_promises = read_promises(sale.pk)
