@@ -126,6 +126,7 @@ class Node:
         self._server = ServerProcess("the node", log)
 
     def __enter__(self) -> Self:
+        """Migrate the database, start gunicorn, and wait until the node is ready."""
         migrate(self.environment)
         command = [sys.executable, "-m", "gunicorn", "-c", "python:shop.gunicorn_conf"]
         command += ["--bind", f"127.0.0.1:{self.port}"]
@@ -149,6 +150,7 @@ class Node:
         return [master, *master.children(recursive=True)]
 
     def is_ready(self) -> bool:
+        """Return whether GET /readyz is answered with 200."""
         try:
             return self.get("/readyz")[0] == 200
         except OSError:

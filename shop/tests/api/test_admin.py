@@ -130,6 +130,7 @@ def test_lists_need_no_query_per_row(clerk: Client, model: str) -> None:
 
 
 def test_accounts_are_not_edited_in_the_admin(clerk: Client) -> None:
+    """The admin has no pages for users and groups."""
     assert {model.__name__ for model in admin.site._registry} == {
         "Product",
         "PurchaseHistory",

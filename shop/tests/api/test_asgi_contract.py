@@ -30,7 +30,7 @@ VARYING_FIELDS = {"waited_ms", "held_ms", "fence", "parts", "time"}
 
 
 @dataclass(frozen=True)
-class ContractRequest:
+class ComparedRequest:
     """A request to which both nodes must give the same answer.
 
     chunked  whether the body is sent with `Transfer-Encoding: chunked`, without a Content-Length
@@ -45,7 +45,7 @@ class ContractRequest:
 
 def make_purchase(
     *, key: str = "", headers: Mapping[str, str] = JSON, **fields: Any
-) -> ContractRequest:
+) -> ComparedRequest:
     """Return a POST /buy request with these fields.
 
     key  the Idempotency-Key; an empty text: no such header
@@ -53,11 +53,11 @@ def make_purchase(
     body = json.dumps({"buyer": "ada", **fields}).encode()
     if key:
         headers = {**headers, "Idempotency-Key": key}
-    return ContractRequest(headers=headers, body=body)
+    return ComparedRequest(headers=headers, body=body)
 
 
 #: These requests are sent in this order: some of them depend on orders of earlier requests.
-CASES: Sequence[ContractRequest] = [
+CASES: Sequence[ComparedRequest] = [
     make_purchase(lock="redis", buyer="redis"),
     make_purchase(lock="none", buyer="none"),
     make_purchase(lock="row-lock", buyer="row-lock"),
@@ -71,19 +71,19 @@ CASES: Sequence[ContractRequest] = [
     make_purchase(lock="none", key="none"),
     make_purchase(lock="redis", key="redis", buyer="bob"),
     # the parameters in a form, in the query, in both query and body, and in a chunked body
-    ContractRequest(headers=FORM, body=b"buyer=ada&lock=redis"),
-    ContractRequest(path="/buy?buyer=ada&lock=redis", headers={}),
-    ContractRequest(path="/buy?buyer=ada", body=b'{"lock": "redis"}'),
-    ContractRequest(body=b'{"buyer": "ada"}', chunked=True),
+    ComparedRequest(headers=FORM, body=b"buyer=ada&lock=redis"),
+    ComparedRequest(path="/buy?buyer=ada&lock=redis", headers={}),
+    ComparedRequest(path="/buy?buyer=ada", body=b'{"lock": "redis"}'),
+    ComparedRequest(body=b'{"buyer": "ada"}', chunked=True),
     # bad input
     make_purchase(lock="nonsense"),
     make_purchase(lock="redis", key="k" * 256),
     make_purchase(lock="redis", product="pear"),
-    ContractRequest(body=b'{"buyer": "ada"'),
-    ContractRequest(headers={"Content-Type": "text/plain"}, body=b"buyer=ada"),
+    ComparedRequest(body=b'{"buyer": "ada"'),
+    ComparedRequest(headers={"Content-Type": "text/plain"}, body=b"buyer=ada"),
     # bodies that are too large: the first is read and discarded, the second not read to its end
     make_purchase(buyer="a" * 200_000),
-    ContractRequest(body=b"a" * (MAX_DISCARDED_BYTES + 1)),
+    ComparedRequest(body=b"a" * (MAX_DISCARDED_BYTES + 1)),
     # sale 1 is closed: the migrations opened it, and the fixture `nodes` has opened sale 2
     make_purchase(lock="redis", sale=1),
     make_purchase(lock="none", sale=1),
@@ -94,27 +94,27 @@ CASES: Sequence[ContractRequest] = [
     make_purchase(lock="redis", headers={**JSON, "X-Request-ID": "mine"}),
     make_purchase(lock="nonsense", headers={**JSON, "X-Request-ID": "mine"}),
     # wrong methods, unknown paths, and the other pages
-    ContractRequest("GET"),
-    ContractRequest("HEAD"),
-    ContractRequest("PUT"),
-    ContractRequest(path="/buy/", body=b"{}"),
-    ContractRequest(path="/nowhere", body=b"{}"),
-    ContractRequest(path="/restock", body=b"{}"),
-    ContractRequest("GET", "/healthz", BEARER),
-    ContractRequest("GET", "/readyz", BEARER),
-    ContractRequest("GET", "/strategies", BEARER),
-    ContractRequest("GET", "/sales/latest", BEARER),
-    ContractRequest("GET", "/sales/2", BEARER),
-    ContractRequest("GET", "/sales/2/orders", BEARER),
-    ContractRequest("GET", "/nowhere", BEARER),
-    ContractRequest("GET", "/", BEARER),
-    ContractRequest("GET", "/admin/", BEARER),
-    ContractRequest("GET", "/static/assets/dom.js", BEARER),
+    ComparedRequest("GET"),
+    ComparedRequest("HEAD"),
+    ComparedRequest("PUT"),
+    ComparedRequest(path="/buy/", body=b"{}"),
+    ComparedRequest(path="/nowhere", body=b"{}"),
+    ComparedRequest(path="/restock", body=b"{}"),
+    ComparedRequest("GET", "/healthz", BEARER),
+    ComparedRequest("GET", "/readyz", BEARER),
+    ComparedRequest("GET", "/strategies", BEARER),
+    ComparedRequest("GET", "/sales/latest", BEARER),
+    ComparedRequest("GET", "/sales/2", BEARER),
+    ComparedRequest("GET", "/sales/2/orders", BEARER),
+    ComparedRequest("GET", "/nowhere", BEARER),
+    ComparedRequest("GET", "/", BEARER),
+    ComparedRequest("GET", "/admin/", BEARER),
+    ComparedRequest("GET", "/static/assets/dom.js", BEARER),
 ]
 
 
 @dataclass(frozen=True)
-class ContractAnswer:
+class ComparableAnswer:
     """An answer without the headers and fields that may differ between the nodes."""
 
     status: int
@@ -122,7 +122,7 @@ class ContractAnswer:
     body: Any
 
 
-def send(node: Node, request: ContractRequest) -> ContractAnswer:
+def send(node: Node, request: ComparedRequest) -> ComparableAnswer:
     """Send a request to a node, and return the answer without what may differ between the nodes."""
     body = iter([request.body]) if request.chunked else request.body
     status, all_headers, content = node.request(request.method, request.path, body, request.headers)
@@ -133,7 +133,7 @@ def send(node: Node, request: ContractRequest) -> ContractAnswer:
     if "set-cookie" in headers:
         headers["set-cookie"] = re.sub(r"csrftoken=\w+|expires=[^;]+", "...", headers["set-cookie"])
     common_headers = {name: value for name, value in headers.items() if name not in VARYING_HEADERS}
-    return ContractAnswer(status, common_headers, _make_body_comparable(content))
+    return ComparableAnswer(status, common_headers, _make_body_comparable(content))
 
 
 def _make_body_comparable(content: bytes) -> Any:
@@ -180,8 +180,8 @@ def nodes(folder: Path, valkey: Valkey) -> Iterator[dict[str, Node]]:
 
 
 def send_to_both(
-    nodes: dict[str, Node], requests: Sequence[ContractRequest]
-) -> list[ContractAnswer]:
+    nodes: dict[str, Node], requests: Sequence[ComparedRequest]
+) -> list[ComparableAnswer]:
     """Send the requests to both nodes. Assert that the answers are equal, and return them."""
     gthread_answers = [send(nodes["gthread"], request) for request in requests]
     asgi_answers = [send(nodes["asgi"], request) for request in requests]
@@ -222,8 +222,8 @@ def test_bad_content_type_is_400_only_with_a_body(
     answer_without_body, refusal = send_to_both(
         nodes,
         [
-            ContractRequest("GET", "/healthz?x=1", headers),
-            ContractRequest("POST", "/buy?x=1", headers, b'{"buyer": "ada"}'),
+            ComparedRequest("GET", "/healthz?x=1", headers),
+            ComparedRequest("POST", "/buy?x=1", headers, b'{"buyer": "ada"}'),
         ],
     )
     assert (answer_without_body.status, refusal.status) == (200, 400)
@@ -235,17 +235,17 @@ def test_bad_content_type_is_400_only_with_a_body(
 def test_alias_of_utf_8_is_accepted(nodes: dict[str, Node], charset: str) -> None:
     headers = {"Content-Type": f"application/x-www-form-urlencoded; charset={charset}"}
     (answer,) = send_to_both(
-        nodes, [ContractRequest(headers=headers, body=b"buyer=ada&lock=redis")]
+        nodes, [ComparedRequest(headers=headers, body=b"buyer=ada&lock=redis")]
     )
     assert answer.status == 201
 
 
 @pytest.mark.parametrize("server", ["gthread", "asgi"])
 def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server: str) -> None:
-    """A health check by IP address is answered by a middleware, without a view.
+    """Several health checks by IP address can use one connection.
 
-    The answer must have a Content-Length. Without it the server would close the connection, or send
-    the answer in chunks.
+    A middleware answers them, without a view. The answer must have a Content-Length: without it the
+    server would close the connection, or send the answer in chunks.
     """
     client = http.client.HTTPConnection("127.0.0.1", nodes[server].port, timeout=20)
     local_addresses = set()
@@ -258,9 +258,13 @@ def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server
 
 
 def test_lock_that_stays_held_is_503_busy(nodes: dict[str, Node], valkey: Valkey) -> None:
+    """Both nodes answer `busy` if the buyer waits in vain for a lock, here one of the test.
+
+    A buyer waits 0.3 s (SHOP_LOCK_WAIT of the nodes); the test holds the lock for up to 10 s.
+    """
     with ExitStack() as stack:
         for cache_database in CACHE_DATABASES.values():
-            # The lock is in the Redis database after the cache's.
+            # A node's locks are in the database whose number follows that of its cache.
             client = stack.enter_context(redis.Redis(port=valkey.port, db=cache_database + 1))
             stack.enter_context(RedisLock(client, "redis:apple", ttl=10).hold(wait=1))
         (answer,) = send_to_both(nodes, [make_purchase(lock="redis")])

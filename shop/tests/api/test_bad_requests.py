@@ -21,6 +21,7 @@ from shop.tests.purchases import (
 
 pytestmark = rolled_back
 
+#: The parameters of POST /buy, which a refusal lists as allowed.
 PARAMETERS = ["buyer", "hold_ms", "lock", "product", "sale"]
 ALLOWED_BUYERS = ["1 to 255 printable characters"]
 #: Bad values of each parameter, grouped by the expected refusal. The outer key is the parameter
@@ -53,6 +54,7 @@ BAD_PARAMETERS: dict[tuple[str, tuple[str, ...]], dict[str, list[Any]]] = {
 def test_bad_parameter_is_refused_with_the_allowed_values(
     name: str, allowed: tuple[str, ...]
 ) -> None:
+    """A purchase with a bad value of one parameter gets 400, and nothing is sold."""
     open_sale(1)
     for error_format, values in BAD_PARAMETERS[name, allowed].items():
         for value in values:
@@ -70,6 +72,7 @@ def test_bad_idempotency_key_is_400() -> None:
 
 
 def test_hold_ms_is_refused_outside_a_demo(settings: Settings) -> None:
+    """Only the buyers of a demo may choose how long they hold the lock (`hold_ms`)."""
     open_sale(1)
     settings.SHOP_DEMO = False
     error = "hold_ms works in a demo only: start the shop with SHOP_DEMO=1"
@@ -82,6 +85,7 @@ def test_hold_ms_is_refused_outside_a_demo(settings: Settings) -> None:
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = 'multipart/form-data; boundary="b"'
+#: A multipart form with the buyer `ada` and a file. The `%s` are the file's field and its content.
 FILE_UPLOAD = (
     b'--b\r\nContent-Disposition: form-data; name="buyer"\r\n\r\nada\r\n'
     b'--b\r\nContent-Disposition: form-data; name="%s"; filename="f"\r\n\r\n%s\r\n--b--\r\n'
@@ -143,6 +147,7 @@ def test_body_of_another_type_is_not_ignored() -> None:
     ids=["json", "file"],
 )
 def test_large_body_is_413(body: bytes, content_type: str) -> None:
+    """A body of 10 MB is refused; the limit is 16384 bytes."""
     open_sale(1)
     answer = parse_reply(Client().post("/buy", body, content_type=content_type))
     assert_refused(answer, 413, "the body is too large", "16384 bytes")
@@ -165,6 +170,7 @@ def test_deeply_nested_json_is_400() -> None:
 
 # --- paths and methods ----------------------------------------------------------------------------
 
+#: The only method that each path allows (a path that allows GET also allows HEAD).
 METHOD_BY_PATH = {
     "/buy": "POST",
     "/restock": "POST",
@@ -199,6 +205,8 @@ def test_unknown_page_is_404_in_json() -> None:
 
 
 def test_unexpected_error_is_500_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to an unexpected exception does not contain the exception's message."""
+
     def fail(attempt: object) -> None:
         raise ZeroDivisionError("a secret")
 

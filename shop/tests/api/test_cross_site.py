@@ -30,6 +30,7 @@ PURCHASE = {"buyer": "ada", "lock": "redis"}
     ],
 )
 def test_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None:
+    """A POST with the headers that a browser sends for a page of another site is refused."""
     open_sale(1)
     for path in POST_PATHS:
         answer = Client().post(path, PURCHASE, headers=headers)
@@ -50,6 +51,7 @@ def test_page_of_another_site_changes_nothing(headers: dict[str, str]) -> None:
     ],
 )
 def test_shop_page_and_programs_can_buy(headers: dict[str, str]) -> None:
+    """A POST from the shop's own page, or without a browser's headers, is answered."""
     open_sale(1)
     assert Client().post("/buy", PURCHASE, headers=headers).status_code == 201
     assert count_orders_and_stock() == (1, 0)
@@ -67,6 +69,7 @@ def test_shop_page_and_programs_can_buy(headers: dict[str, str]) -> None:
     ],
 )
 def test_only_trusted_sites_can_buy(settings: Settings, origin: str, status: int) -> None:
+    """Pages of other sites can buy only if CSRF_TRUSTED_ORIGINS contains their origin."""
     settings.CSRF_TRUSTED_ORIGINS = ["https://front.example", "https://*.pages.example"]
     open_sale(1)
     headers = {"Sec-Fetch-Site": "cross-site", "Origin": origin}
@@ -74,6 +77,7 @@ def test_only_trusted_sites_can_buy(settings: Settings, origin: str, status: int
 
 
 def test_link_from_another_site_opens_the_page() -> None:
+    """A GET request from another site is answered, because it changes nothing."""
     headers = {"Sec-Fetch-Site": "cross-site", "Origin": "http://evil.test"}
     assert Client().get("/", headers=headers).status_code == 200
 

@@ -20,7 +20,7 @@ from shop.tests.purchases import JsonReply, committed, parse_reply, rolled_back
 PROBE_PATHS = ["/healthz", "/readyz"]
 
 
-def list_failed_parts(answer: JsonReply) -> list[str]:
+def list_unready_parts(answer: JsonReply) -> list[str]:
     """Return the names of the parts (such as `Redis (locks)`) that /readyz reports as not ready."""
     return [part["name"] for part in answer.body["parts"] if not part["ok"]]
 
@@ -57,7 +57,7 @@ def test_readyz_is_503_while_redis_is_down(
     redis_outage.begin()
     answer = parse_reply(Client().get("/readyz"))
     assert answer.status == 503
-    assert list_failed_parts(answer) == ["Redis (locks)", "Redis (cache)"]
+    assert list_unready_parts(answer) == ["Redis (locks)", "Redis (cache)"]
     redis_outage.end()
     assert parse_reply(Client().get("/readyz")).status == 200
 
@@ -121,11 +121,12 @@ def test_readyz_is_503_when_postgresql_is_down(tmp_path: Path) -> None:
     with database_at(tmp_path):
         answer = parse_reply(Client().get("/readyz"))
     assert answer.status == 503
-    assert list_failed_parts(answer) == ["PostgreSQL", "migrations", "PostgreSQL timeouts"]
+    assert list_unready_parts(answer) == ["PostgreSQL", "migrations", "PostgreSQL timeouts"]
 
 
 @rolled_back
 def test_readyz_is_503_before_the_migrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/readyz is 503 if a migration is not applied, and names the command that applies it."""
     monkeypatch.setattr(
         "django.db.migrations.executor.MigrationExecutor.migration_plan",
         lambda *args: ["an unapplied migration"],
@@ -164,6 +165,6 @@ def test_readyz_is_503_with_a_wrong_timeout(timeout: str) -> None:
     finally:
         connection.close()
     assert answer.status == 503
-    assert list_failed_parts(answer) == ["PostgreSQL timeouts"]
+    assert list_unready_parts(answer) == ["PostgreSQL timeouts"]
     detail = answer.body["parts"][-1]["detail"]
     assert detail.endswith("ALTER ROLE ... SET statement_timeout = 8000")

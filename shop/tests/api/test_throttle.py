@@ -41,7 +41,7 @@ def rate_limit(settings: Settings) -> None:
     settings.BUY_RATE_LIMIT = parse_buy_rate_limit("3/100s")
 
 
-def request_from(address: str) -> HttpRequest:
+def make_request_from(address: str) -> HttpRequest:
     """Return a POST /buy request of a client with this IP address."""
     return RequestFactory().post("/buy", REMOTE_ADDR=address)
 
@@ -52,7 +52,7 @@ def buy_from(address: str, buyer: str) -> JsonReply:
     return parse_reply(client.post("/buy", {"buyer": buyer, "lock": "token"}))
 
 
-def read_windows() -> dict[bytes, tuple[int, int]]:
+def read_rate_limit_windows() -> dict[bytes, tuple[int, int]]:
     """Return the rate limiter's keys in Redis, with the state of each window.
 
     A state is the number of attempts, and the ttl: the milliseconds until the window ends.
@@ -66,9 +66,10 @@ def read_windows() -> dict[bytes, tuple[int, int]]:
 
 
 def test_rate_limit_is_off_by_default() -> None:
+    """Without BUY_RATE_LIMIT any number of purchases is allowed, and Redis counts none."""
     open_sale(20)
     assert {buy().status for _ in range(4)} == {201}
-    assert read_windows() == {}
+    assert read_rate_limit_windows() == {}
 
 
 @with_rate_limit
@@ -76,19 +77,19 @@ def test_unreadable_purchase_is_not_counted() -> None:
     """A request that is refused with 400 uses up no attempt."""
     open_sale(20)
     assert {buy(hold_ms="long").status for _ in range(4)} == {400}
-    assert read_windows() == {}
+    assert read_rate_limit_windows() == {}
 
 
 @with_rate_limit
 def test_retry_after_is_the_rest_of_the_window() -> None:
     """Retry-After has the seconds until the window ends, rounded up."""
     for _ in range(3):
-        admit(request_from(ADDRESS))
+        admit(make_request_from(ADDRESS))
     for left_ms, retry_after_seconds in ((8_400, 9), (7_900, 8)):
         locks_client().pexpire(KEY, left_ms)
         for _ in range(2):  # a refusal does not move the end of the window
             with pytest.raises(Throttled) as refusal:
-                admit(request_from(ADDRESS))
+                admit(make_request_from(ADDRESS))
             assert refusal.value.retry_after == retry_after_seconds
 
 
@@ -108,7 +109,7 @@ def test_forwarded_address_is_used_only_behind_a_proxy(
     open_sale(20)
     client = Client(REMOTE_ADDR=ADDRESS, HTTP_X_FORWARDED_FOR="10.0.0.66, 10.0.0.7")
     client.post("/buy", {"buyer": "b", "lock": "token"})
-    assert list(read_windows()) == [f"throttle:{address}".encode()]
+    assert list(read_rate_limit_windows()) == [f"throttle:{address}".encode()]
 
 
 @with_rate_limit
@@ -128,7 +129,7 @@ def test_attempts_are_counted_by_address_not_by_buyer() -> None:
     }
     assert 1 <= int(answers[3].headers["Retry-After"]) <= 100
     assert buy_from(ADDRESS, "b0").status == 201
-    windows = read_windows()
+    windows = read_rate_limit_windows()
     assert {key: attempts for key, (attempts, _) in windows.items()} == {
         b"throttle:10.0.0.9": 3,
         KEY: 1,
@@ -170,12 +171,12 @@ def test_addresses_of_one_ipv6_network_share_a_limit(
     is_shared  whether the attempts of `first` use up those of `second`
     """
     for _ in range(3):
-        admit(request_from(first))
+        admit(make_request_from(first))
     if is_shared:
         with pytest.raises(Throttled):
-            admit(request_from(second))
+            admit(make_request_from(second))
     else:
-        admit(request_from(second))
+        admit(make_request_from(second))
 
 
 # --- no key without an end ----------------------------------------------------------------------
@@ -189,11 +190,11 @@ def test_key_without_a_ttl_gets_a_ttl() -> None:
     EXPIRE.
     """
     locks_client().set(KEY, 1_000)  # many more attempts than the limit of 3
-    assert read_windows()[KEY] == (1_000, -1)
+    assert read_rate_limit_windows()[KEY] == (1_000, -1)
     with pytest.raises(Throttled) as refusal:
-        admit(request_from(ADDRESS))
+        admit(make_request_from(ADDRESS))
     assert refusal.value.retry_after == 100
-    _, ttl_ms = read_windows()[KEY]
+    _, ttl_ms = read_rate_limit_windows()[KEY]
     assert 0 < ttl_ms <= 100_000
 
 

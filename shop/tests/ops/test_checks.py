@@ -34,7 +34,7 @@ def list_check_ids(*, deploy: bool = False) -> list[str]:
         ("SHOP_TOKEN_TTL", -1.0, "shop.E006"),
         ("SHOP_LOCK_WAIT", float("nan"), "shop.E006"),
         ("SHOP_MAX_WAITING", -1, "shop.E020"),
-        # a ttl must be longer than the statement_timeout, 8 s
+        # a ttl should be longer than the statement_timeout, 8 s
         ("SHOP_LOCK_TTL", 7.9, "shop.W001"),
         ("SHOP_LOCK_TTL", 8.0, "shop.W001"),
     ],
@@ -42,6 +42,10 @@ def list_check_ids(*, deploy: bool = False) -> list[str]:
 def test_invalid_or_too_small_number_is_reported(
     name: str, value: float, check_id: str, settings: Settings
 ) -> None:
+    """E006: not a positive number of seconds. E020: a negative number of buyers. W001: see below.
+
+    W001: a lock may expire before PostgreSQL cancels its holder's statement, after 8 s.
+    """
     setattr(settings, name, value)
     assert check_id in list_check_ids()
 
@@ -114,6 +118,7 @@ def test_one_database_for_locks_and_cache_is_an_error(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """E003: two URLs of the same database, even if they differ in text. E005: not a Redis URL."""
     monkeypatch.setitem(settings.CACHES["default"], "LOCATION", cache_url)
     monkeypatch.setitem(settings.CACHES["locks"], "LOCATION", locks_url)
     assert list_check_ids() == expected_ids
@@ -154,7 +159,7 @@ def test_max_hold_outside_its_range_is_reported(
 
 @pytest.fixture
 def production(settings: Settings) -> Settings:
-    """Settings that `check --deploy` accepts."""
+    """Settings of a shop in production, for which `manage.py check --deploy` reports nothing."""
     settings.SHOP_DEMO = False
     settings.MISSING_SETTINGS = []
     settings.HTTPS = True
@@ -163,6 +168,7 @@ def production(settings: Settings) -> Settings:
 
 
 def test_demo_is_an_error_in_production_only(settings: Settings) -> None:
+    """E004: SHOP_DEMO is on. Only `manage.py check --deploy` reports it."""
     assert settings.SHOP_DEMO
     assert list_check_ids() == []
     assert list_check_ids(deploy=True) == ["shop.E004"]
@@ -182,6 +188,7 @@ def test_demo_is_an_error_in_production_only(settings: Settings) -> None:
 def test_wildcard_host_or_short_token_is_an_error_in_production(
     name: str, value: object, expected_ids: list[str], production: Settings
 ) -> None:
+    """E008: ALLOWED_HOSTS has a wildcard. E010: a token has fewer than 24 characters."""
     setattr(production, name, value)
     assert list_check_ids(deploy=True) == expected_ids
 

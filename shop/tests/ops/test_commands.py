@@ -20,6 +20,7 @@ from shop.tests.purchases import APPLE, buy, expected_report, open_sale, rolled_
 
 pytestmark = rolled_back
 
+#: The timeouts of PostgreSQL, as check_stack prints them.
 TIMEOUTS_TEXT = ", ".join(f"{name} {value} ms" for name, value in settings.DB_TIMEOUTS_MS.items())
 
 
@@ -86,6 +87,7 @@ def test_dead_postgresql_is_an_error_without_a_traceback(command: str) -> None:
 
 
 def test_too_much_stock_for_the_strategy_is_an_error(settings: Settings) -> None:
+    """The strategy `skip-locked` inserts a row per unit, so it allows 100,000 units at most."""
     settings.SHOP_DEMO = False
     settings.SHOP_LOCK = "skip-locked"
     with pytest.raises(CommandError, match="use 100000 units at most"):
@@ -96,6 +98,7 @@ def test_too_much_stock_for_the_strategy_is_an_error(settings: Settings) -> None
 
 
 def test_sale_report_prints_the_latest_sale() -> None:
+    """Without an argument, sale_report prints the report of the latest sale, a line per field."""
     sale = open_sale(3)
     buy()
     output = run_command("sale_report")

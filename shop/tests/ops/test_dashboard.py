@@ -15,9 +15,9 @@ PROMETHEUS_LABELS = {"instance", "job"}
 #: A metric and the conditions on its labels in a query: name{label="value", ...}.
 SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
 METRIC_NAME = re.compile(r"\b(?:oversold|python|process)_\w+")
-#: One of the conditions: its label and value.
+#: A single condition: the label and the value.
 CONDITION = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"([^\"]*)\"")
-#: Labels with few values, all of which are exposed from the start.
+#: Labels with few values. A node exposes all these values from its start.
 ENUMERATED_LABELS = {"outcome", "route", "loss", "state"}
 
 #: Name of a metric -> label -> values of the label.
@@ -50,7 +50,11 @@ def exposed_series() -> Series:
 
 
 def read_queries() -> dict[str, str]:
-    """Return each alert's PromQL by its name, and each panel's by its title and query letter."""
+    """Return the queries (PromQL) of all panels and alerts.
+
+    The key of a panel's query is the panel's title and the query's letter. The key of an alert's
+    query is the alert's name.
+    """
     panels = {
         f"{panel['title']} {target['refId']}": target["expr"]
         for panel in json.loads((DOCKER_FOLDER / "grafana/oversold.json").read_text())["panels"]

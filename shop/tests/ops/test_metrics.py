@@ -53,7 +53,11 @@ def node(folder: Path) -> Iterator[Node]:
 def request(
     node: Node, path: str, token: str = "", method: str = "GET", **headers: str
 ) -> tuple[int, HTTPMessage, str]:
-    """Send one request, and return the status, headers and text of its answer."""
+    """Send one request, and return the status, headers and text of its answer.
+
+    token    the bearer token; an empty text: no Authorization header
+    headers  more headers of the request
+    """
     if token:
         headers["Authorization"] = f"Bearer {token}"
     status, answer_headers, content = node.request(method, path, headers=headers)
@@ -80,7 +84,7 @@ def sum_samples(samples: Samples, name: str, **labels: str) -> float:
     )
 
 
-def sum_increase(before: Samples, after: Samples, name: str, **labels: str) -> float:
+def compute_increase(before: Samples, after: Samples, name: str, **labels: str) -> float:
     """Return the increase, from `before` to `after`, of sum_samples(name, **labels)."""
     return sum_samples(after, name, **labels) - sum_samples(before, name, **labels)
 
@@ -153,8 +157,8 @@ def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
     assert answers == {(201, "sold"): STOCK, (409, "sold_out"): BUYERS - STOCK}
     invalid_answers = buy_at_once(node, "no-such-lock", buyers=3)
     assert invalid_answers == {(400, "error"): 3}
-    for _ in range(4):  # so that probably each worker answers a GET /metrics at least once
-        increase = partial(sum_increase, baseline, read_samples(node))
+    for _ in range(4):  # repeated, so that probably each of the two workers answers at least once
+        increase = partial(compute_increase, baseline, read_samples(node))
         assert increase("oversold_purchases_total") == BUYERS + 3
         assert increase("oversold_purchases_total", lock="redis", outcome="sold") == STOCK
         assert (
@@ -228,7 +232,7 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
         purchase = pool.submit(buy_at_once, node, "redis", 1, hold_ms=2_000)
         renewals = "oversold_lock_renewals_total"
         eventually(
-            lambda: sum_increase(baseline, read_samples(node), renewals) > 0,
+            lambda: compute_increase(baseline, read_samples(node), renewals) > 0,
             what="the lease is renewed",
         )
         client = locks_client()
@@ -237,7 +241,8 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
         losses = "oversold_lock_lost_total"
         eventually(
             lambda: (
-                sum_increase(baseline, read_samples(node), losses, lock="redis", loss="gone") > 0
+                compute_increase(baseline, read_samples(node), losses, lock="redis", loss="gone")
+                > 0
             ),
             what="the loss is counted",
         )
@@ -246,7 +251,7 @@ def test_lost_lease_and_renewals_are_counted(node: Node) -> None:
         assert purchase.result(10) == {(201, "sold"): 1}
     releases = "oversold_lock_releases_total"
     eventually(
-        lambda: sum_increase(baseline, read_samples(node), releases, outcome="expired") > 0,
+        lambda: compute_increase(baseline, read_samples(node), releases, outcome="expired") > 0,
         what="the release of the expired lock is counted",
     )
 

@@ -83,6 +83,7 @@ def test_admin_is_503_while_postgresql_is_down(node: Node, postgres: Postgres) -
 
 
 def restart(postgres: Postgres) -> None:
+    """Stop and start PostgreSQL, which ends all connections to it."""
     postgres.stop()
     postgres.start()
 
@@ -165,6 +166,8 @@ def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:
 # --- configuration: open files, and the connections that they allow -------------------------------
 
 
+#: Sets the soft and the hard limit of open files, imports gunicorn's configuration, and prints the
+#: new soft limit and the maximum number of connections.
 PRINT_LIMITS = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, tuple(map(int, sys.argv[1:])))
@@ -179,7 +182,8 @@ print(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE)[0], conf.worker_con
         # The limits of a usual shell. 3 files for each of the 100 threads, and 100 other files,
         # are not used for connections.
         (1024, 8192, 8192, 8192 - 3 * 100 - 100),
-        # Too low limits. One connection for each of the 100 threads, and one idle connection.
+        # Limits that are too low. At least one connection for each of the 100 threads, and one
+        # idle connection, are allowed.
         (256, 256, 256, 101),
     ],
 )
@@ -190,6 +194,7 @@ def test_open_file_limit_is_raised_and_caps_the_connections(
     assert json.loads(completed.stdout) == [raised_limit, connections]
 
 
+#: Calls the hook on_starting() of gunicorn's configuration, and prints what it has imported.
 PRINT_IMPORTS = """
 import gc, json, sys
 from shop import gunicorn_conf as conf

@@ -99,6 +99,7 @@ def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[i
 
 @pytest.fixture(scope="module", autouse=True)
 def _require_pgbouncer_and_redis() -> None:
+    """Skip the tests of this module if a server is not installed. In CI they fail instead."""
     problem = "" if PGBOUNCER else "PgBouncer is not installed: apt-get install pgbouncer"
     if not shutil.which("redis-server"):
         problem = "a Redis with TLS is not installed: apt-get install redis-server"
@@ -153,6 +154,7 @@ def redis_with_tls(certificates: Path) -> Iterator[str]:
 
 
 def _is_answering(client: redis.Redis) -> bool:
+    """Return whether Redis answers PING."""
     try:
         return bool(client.ping())
     except redis.ConnectionError:

@@ -153,6 +153,7 @@ def test_every_log_line_has_the_request_id(read_log: ReadLog, redis_outage: Outa
 )
 @BOTH_FORMATS
 def test_path_cannot_forge_a_line(read_log: ReadLog, path: str, log_format: str) -> None:
+    """Line breaks and escape sequences in a path are escaped in the log."""
     Client().get(path)
     assert len([line for line in read_log() if "shop.access" in line]) == 1
     assert all("shop.access" in line or "django.request" in line for line in read_log())
@@ -176,6 +177,7 @@ def test_path_cannot_forge_an_answer_for_reconcile(
 
 @TEXT_LOG
 def test_exception_message_cannot_forge_a_line(read_log: ReadLog) -> None:
+    """Line breaks in a message are escaped. The lines of a traceback are indented."""
     try:
         raise ValueError("bad\n2026-01-01 CRITICAL root [-] forged\u2028also")
     except ValueError:
@@ -188,12 +190,14 @@ def test_exception_message_cannot_forge_a_line(read_log: ReadLog) -> None:
 
 # --- settings -----------------------------------------------------------------------------------
 
+#: Prints the level of the access log. At the level WARNING, requests are not logged.
 PRINT_ACCESS_LEVEL = (
     "from shop import settings as s; print(s.LOGGING['loggers']['shop.access']['level'])"
 )
 
 
 def test_access_lines_are_off_in_a_demo() -> None:
+    """A demo does not log requests: its access log has the level WARNING."""
     assert run_python("-c", PRINT_ACCESS_LEVEL, SHOP_DEMO="1").stdout.strip() == "WARNING"
 
 

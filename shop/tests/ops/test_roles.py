@@ -85,6 +85,7 @@ def test_shops_role_cannot_change_schema_or_history(
 def test_shops_role_owns_nothing_and_no_role_is_a_superuser(
     roles: Roles, app_connection: psycopg.Connection[Any]
 ) -> None:
+    """The shop's role owns no table, and cannot become the owner. No role has an attribute."""
     with pytest.raises(InsufficientPrivilege):
         app_connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(roles.owner)))
     owned_tables = app_connection.execute(
@@ -159,11 +160,13 @@ class Browser:
         return self._open(Request(self.url + path))
 
     def post(self, path: str, **fields: str) -> tuple[int, str]:
+        """Send a form with these fields and the CSRF token."""
         tokens = [cookie.value or "" for cookie in self.cookies if cookie.name == "csrftoken"]
         form = urlencode({**fields, "csrfmiddlewaretoken": tokens[0]}).encode()
         return self._open(Request(self.url + path, form))
 
     def log_in(self, password: str) -> tuple[int, str]:
+        """Log in to the admin as the user `clerk`."""
         self.get("/admin/login/")
         return self.post("/admin/login/", username="clerk", password=password, next="/admin/")
 
@@ -219,7 +222,7 @@ def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> 
 
 
 @contextmanager
-def running_order_consumer(node: Node) -> Iterator[None]:
+def run_settle_command(node: Node) -> Iterator[None]:
     """Run `manage.py settle` with the node's environment until the block ends.
 
     The command writes the orders of promises, units that Redis has sold under `reserve`.
@@ -279,7 +282,7 @@ def test_strategies_sell_under_the_roles_and_the_acl(
             redis_url=f"{valkey.url}/0",
             environment={"REDLOCK_URLS": ",".join(redlock_urls), **environment},
         )
-        consumer = running_order_consumer(node) if "reserve" in locks else nullcontext()
+        consumer = run_settle_command(node) if "reserve" in locks else nullcontext()
         with node, consumer:
             for lock in locks:
                 orders, stock_left = rush(node, lock)
@@ -304,6 +307,7 @@ def test_strategies_sell_under_the_roles_and_the_acl(
 
 @pytest.fixture(scope="module")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyWithAcl]:
+    """A Valkey with the users of deploy/docker/redis.production.acl."""
     server = ValkeyWithAcl(tmp_path_factory.mktemp("valkey"), acl="production")
     embedded.kill_at_exit(server.start())
     yield server
@@ -368,6 +372,7 @@ def test_foreign_key_or_channel_is_refused(shop_client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("login", ["", "default:@", "shop:wrong@", "health:any@"])
 def test_other_logins_cannot_read_keys(login: str, valkey: ValkeyWithAcl) -> None:
+    """Only the user `shop` can read keys. The user `health` may send PING, with any password."""
     url = f"redis://{login}127.0.0.1:{valkey.port}"
     with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0)) as client:
         if login.startswith("health"):

@@ -20,6 +20,7 @@ from shop.ops.environment import parse_sentinels
 from shop.ops.redis import MasterPool, locks_client
 from shop.tests.node import run_python
 
+#: Prints the options of the clients for the locks, for the cache and for each Sentinel.
 PRINT_CLIENTS = """
 import django, json
 django.setup()
@@ -59,7 +60,10 @@ print(json.dumps({
 
 
 def describe_clients(**environment: str) -> dict[str, Any]:
-    """Run PRINT_CLIENTS in a new process, and return what it prints."""
+    """Return a description of the Redis clients in a new process with these variables.
+
+    It is the output of PRINT_CLIENTS.
+    """
     completed = run_python(
         "-c", PRINT_CLIENTS, DATABASE_URL="postgresql:///x", SHOP_REDIS_TIMEOUT="0.5", **environment
     )
@@ -136,8 +140,12 @@ def test_async_locks_client_follows_the_settings(
     AsyncRedisLock(client, "apple", ttl=1)  # raises if the lock cannot use such a client
 
 
-def test_async_client_asks_each_sentinel_only_once(settings: Settings) -> None:
-    """With ten retries, redis-py's default, a dead first Sentinel would delay a lookup by 4 s."""
+def test_async_client_does_not_retry_a_sentinel(settings: Settings) -> None:
+    """The async client tries each Sentinel once, without retries.
+
+    With redis-py's default of ten retries, a lookup of the master would take 4 s longer if the
+    first Sentinel is down.
+    """
     settings.REDIS_SENTINELS = [("one", 26379), ("two", 26379)]
     pool: Any = shop_redis.async_locks_client.__wrapped__().connection_pool
     for sentinel in pool.sentinel_manager.sentinels:
@@ -209,5 +217,5 @@ def test_only_master_pool_keeps_all_sentinels_in_concurrent_lookups(
         lookups = [threads.submit(pool.get_master_address) for _ in range(2)]
         assert [lookup.result(10) for lookup in lookups] == [("127.0.0.1", 6379)] * 2
     assert len({id(sentinel) for sentinel in manager.sentinels}) == sentinel_count
-    assert manager.sentinels[0] is b, "the Sentinel that answers is asked first"
+    assert manager.sentinels[0] is b, "the Sentinel that answered should be the first in the list"
     assert c in manager.sentinels

@@ -1,4 +1,4 @@
-"""Settings from the environment, each read in a new Python process."""
+"""Settings from environment variables. Each test reads them in a new Python process."""
 
 import json
 import re
@@ -11,6 +11,7 @@ import pytest
 from shop.ops.environment import EnvironmentWithFiles, increase_database_number
 from shop.tests.node import run_python
 
+#: Prints the settings that the tests compare.
 PRINT_SETTINGS = """
 import json, sys
 from shop import settings as s
@@ -42,12 +43,16 @@ print(json.dumps({
 
 
 def read_settings(**environment: str) -> dict[str, Any]:
-    """Return the output of PRINT_SETTINGS in a new process with only this environment."""
+    """Return the settings that a new process with these environment variables has.
+
+    They are the output of PRINT_SETTINGS.
+    """
     completed = run_python("-c", PRINT_SETTINGS, **environment)
     assert completed.returncode == 0, completed.stderr
     return dict(json.loads(completed.stdout))
 
 
+#: The output of PRINT_SETTINGS without environment variables.
 DEFAULT_SETTINGS = {
     "demo": False,
     "restock token": "",
@@ -160,7 +165,7 @@ def test_check_stack_without_urls_prints_no_traceback() -> None:
 
 # --- check --deploy -----------------------------------------------------------------------------
 
-#: Variables that `check --deploy` accepts.
+#: Environment variables for which `manage.py check --deploy` reports nothing.
 PRODUCTION = {
     "SECRET_KEY": secrets.token_urlsafe(64),
     "ALLOWED_HOSTS": "shop.example.com",
@@ -227,8 +232,8 @@ PRINT_URLS = (
 )
 
 
-def test_redis_password_from_a_file_goes_into_every_url() -> None:
-    """A URL that already has a password keeps it."""
+def test_redis_login_is_added_to_every_url() -> None:
+    """REDIS_USER and REDIS_PASSWORD are added to each Redis URL that has no login of its own."""
     completed = run_python(
         "-c",
         PRINT_URLS,

@@ -31,7 +31,7 @@ def make_promise(number: int, key: str | None) -> Promise:
     )
 
 
-def identity_of(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
+def make_identity(key: str | None, fingerprint: str | None = None) -> OrderIdentity:
     """Return the key and fingerprint of an order.
 
     The default fingerprint is that of make_promise(..., key): the order fulfils this promise.
@@ -46,13 +46,13 @@ def identity_of(key: str | None, fingerprint: str | None = None) -> OrderIdentit
         ([None, None], {}, 2, {}, [1, 2]),
         (["a", "b"], {}, 1, {"e2": Ending.BROKEN}, [1]),
         (["a"], {}, 0, {"e1": Ending.BROKEN}, []),
-        (["a"], {1: identity_of("a")}, 0, {"e1": Ending.KEPT}, []),
-        ([None], {1: identity_of(None)}, 0, {"e1": Ending.KEPT}, []),
-        (["a"], {1: identity_of("b")}, 5, {"e1": Ending.BROKEN}, []),
-        (["a"], {1: identity_of("a", "another request")}, 5, {"e1": Ending.BROKEN}, []),
-        (["a", "b"], {9: identity_of("a")}, 1, {"e1": Ending.AGAIN}, [2]),
+        (["a"], {1: make_identity("a")}, 0, {"e1": Ending.KEPT}, []),
+        ([None], {1: make_identity(None)}, 0, {"e1": Ending.KEPT}, []),
+        (["a"], {1: make_identity("b")}, 5, {"e1": Ending.BROKEN}, []),
+        (["a"], {1: make_identity("a", "another request")}, 5, {"e1": Ending.BROKEN}, []),
+        (["a", "b"], {9: make_identity("a")}, 1, {"e1": Ending.AGAIN}, [2]),
         (["a", "a", "b"], {}, 2, {"e2": Ending.AGAIN}, [1, 3]),
-        (["a", None], {9: identity_of(None)}, 2, {}, [1, 2]),
+        (["a", None], {9: make_identity(None)}, 2, {}, [1, 2]),
     ],
     ids=[
         "a unit for each",
