@@ -147,7 +147,8 @@ class ClientResources:
         self.watchdog.after_fork()
 
 
-#: The resources by what identifies their client: its pool or, for a cluster, the client itself.
+#: The resources of each client. The key is the pool of the client; if the client is one of a
+#: cluster, it is the client itself.
 _resources_by_client: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 

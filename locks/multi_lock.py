@@ -71,7 +71,7 @@ def iterate_with_time_left(
 
 
 def _get_identity(lock: object) -> tuple[object, ...]:
-    """Return a value that two objects with the same name share if they are the same lock."""
+    """Return the class, the client and the key of a lock, which identify it beside its name."""
     return type(lock), _get_pool(lock), _get_redis_key(lock)
 
 

@@ -55,8 +55,8 @@ class AsyncClientResources:
         return self
 
 
-#: The resources by what identifies their client (its pool or, for a cluster, the client itself) and
-#: by loop.
+#: The resources of each client and loop. The first key is the pool of the client; if the client is
+#: one of a cluster, it is the client itself.
 _resources_by_client: WeakKeyDictionary[Any, dict[asyncio.AbstractEventLoop, Any]] = (
     WeakKeyDictionary()
 )

@@ -60,7 +60,7 @@ class AsyncClusterNodes(ClusterNodes):
         if self.was_refreshed():
             return
         if self._refresh_task is None or self._refresh_task.done():
-            self._refresh_task = self.start(run_async(self.look_up(), self._read_slots_from))
+            self._refresh_task = self.start_task(run_async(self.look_up(), self._read_slots_from))
         # All callers share this task. wait() does not cancel it when a caller is cancelled.
         await asyncio.wait({self._refresh_task})
 
@@ -70,9 +70,9 @@ class AsyncClusterNodes(ClusterNodes):
             self.get_node(endpoint).connections.run("CLUSTER", "SLOTS", timeout=LOOK_UP_SECONDS)
         )
 
-    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def start_task(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task, which aclose() cancels."""
-        task = asyncio.get_running_loop().create_task(work, name="locks.cluster")
+        task = asyncio.get_running_loop().create_task(coroutine, name="locks.cluster")
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
@@ -197,7 +197,8 @@ class AsyncSlotResources(SlotCommands):
             """Set final_reply, or start a task that sends the command to the slot's new node."""
             error = reply.exception()
             if isinstance(error, WireError):
-                retry = self.watchdog.start(self.call(command, timeout=timeout, first_reply=reply))
+                coroutine = self.call(command, timeout=timeout, first_reply=reply)
+                retry = self.watchdog.start_task(coroutine)
                 retry.add_done_callback(partial(set_final_reply, earlier_error=error))
             else:
                 set_final_reply(reply)

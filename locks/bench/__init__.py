@@ -1,1 +1,1 @@
-"""RedisLock and its peers, measured in one run: `python -m locks.bench`."""
+"""A benchmark that compares RedisLock with other locks on Redis: `python -m locks.bench`."""

@@ -1,4 +1,4 @@
-"""python -m locks.bench runs drain.py, a separate module so that its processes can import it."""
+"""python -m locks.bench: runs drain.py, which the processes of the benchmark import, too."""
 
 from .drain import main
 

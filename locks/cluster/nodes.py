@@ -102,7 +102,7 @@ class ClusterNodes(Renewals):
         The result of each yield is the node's reply to CLUSTER SLOTS, or the error in its place.
 
         Renewals and waiters wait for the look-up. So if an earlier look-up succeeded, this look-up
-        ends after LOOK_UP_SECONDS. The next look-up leaves the nodes that did not answer for last.
+        ends after LOOK_UP_SECONDS. In the next look-up, the nodes that did not answer come last.
         """
         started_at = now()
         for endpoint in list(self.topology.endpoints):
@@ -238,7 +238,7 @@ class SlotSubscription:
             self.resubscribe()
 
     def suspect_node(self) -> None:
-        """Leave the subscription's node for last in the next look-up: it did not answer."""
+        """Make the next look-up query the subscription's node last, because it did not answer."""
         if self.endpoint is not None:
             self.nodes.topology.query_last(self.endpoint)
 

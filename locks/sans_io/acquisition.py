@@ -1,8 +1,8 @@
 """The decisions of an acquisition, without I/O, and the registry of this process's waiters.
 
-`Acquisition.obtain` is a generator of steps. A driver performs each step and sends the result into
-the generator: client_resources.py blocks a thread, aio/ awaits. So threads and asyncio share every
-decision.
+`Acquisition.obtain` is a generator of steps, such as sending a command. For a thread,
+client_resources.py performs each step and sends its result into the generator; for asyncio,
+aio/redis_lock.py does so. So threads and asyncio share every decision.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class ChannelWaiters:
         channel: The channel on which wake-ups for the waiters are published.
         is_listening: Whether the channel is subscribed.
         mailboxes: The mailboxes of the waiters by their tokens.
-        renewals: The renewals of this process. Their driver also releases the tokens that waiters
-            abandoned, because it still runs when the waiters are gone.
+        renewals: The renewals of this process. The thread or task that sends them also releases the
+            tokens that waiters abandoned, because it still runs when the waiters are gone.
     """
 
     def __init__(self, make_mailbox: Callable[[], Any], renewals: Renewals) -> None:

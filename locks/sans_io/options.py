@@ -22,7 +22,7 @@ from .protocol import (
 
 logger = logging.getLogger(__name__)
 
-B = TypeVar("B", bound=BaseLease)
+LeaseT = TypeVar("LeaseT", bound=BaseLease)
 
 
 def check_name_and_ttl(name: str, ttl: float) -> None:
@@ -46,7 +46,7 @@ def check_name_and_ttl(name: str, ttl: float) -> None:
         raise ValueError(f"ttl must be finite and at least 0.001 seconds, not {ttl!r}")
 
 
-class Options(Generic[B]):
+class Options(Generic[LeaseT]):
     """The arguments of RedisLock and AsyncRedisLock, which RedisLock describes.
 
     Attributes:
@@ -64,7 +64,7 @@ class Options(Generic[B]):
         renew: bool = True,
         max_hold: float | None = None,
         fence_ttl: float = DEFAULT_FENCE_TTL_SECONDS,
-        on_lost: Callable[[B, LossReason], None] | None = None,
+        on_lost: Callable[[LeaseT, LossReason], None] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         check_name_and_ttl(name, ttl)
@@ -111,10 +111,10 @@ class Options(Generic[B]):
 
     @property
     def _reports_losses(self) -> bool:
-        """True if a loss is counted or announced."""
+        """True if a loss is reported to on_lost or to the metrics."""
         return self.on_lost is not None or self.metrics is not None
 
-    def _report_loss(self, lease: B, reason: LossReason) -> None:
+    def _report_loss(self, lease: LeaseT, reason: LossReason) -> None:
         """Report the loss of a lease to the metrics and to on_lost."""
         self.call_metrics_hook("lost", reason)
         if self.on_lost is not None:

@@ -288,8 +288,8 @@ class IsReplica(ConnectionError):
 def is_replica(role: Any) -> bool:
     """Return whether the reply to ROLE is that of a replica.
 
-    If the server refused ROLE, which some users may not send, the result is False: the server is
-    then taken for a master.
+    If the server refused ROLE, because the user has no permission for this command, the result is
+    False: the server is then taken for a master.
     """
     return isinstance(role, list) and bool(role) and role[0] != b"master"
 
@@ -298,7 +298,7 @@ def is_subscription_elsewhere(role: Any, subscribers: Any) -> bool:
     """Return whether a subscription is on another server than the sender of these replies.
 
     The result is False if the sender is a replica. Then the client's address may not have followed
-    a failover yet, so a new subscription could end up on a worse server.
+    a failover yet, so a new subscription could end up on this replica, which grants no locks.
 
     Args:
         role: The reply to ROLE, or the exception in its place.

@@ -194,9 +194,9 @@ class Renewals:
         self.wake_before(abandoned.due)
 
     def release_abandoned(self, token: str) -> None:
-        """Release a token to which the lock was granted, at once, if the token is abandoned."""
-        for (_, other_token), abandoned in list(self.abandoned.items()):
-            if other_token == token:
+        """Release this token at once if it is abandoned, because the lock was granted to it."""
+        for (_, abandoned_token), abandoned in list(self.abandoned.items()):
+            if abandoned_token == token:
                 abandoned.reply_count = 0
                 abandoned.due = 0.0
                 self.wake_before(0.0)

@@ -26,7 +26,7 @@ class ClusterServers:
                 # A port is chosen just before it is used, because another process may take it.
                 self._bus_ports.append(str(find_free_port()))
                 self.nodes.append(Server(*options.split(), "--cluster-port", self._bus_ports[-1]))
-            self._join(primaries)
+            self._form_cluster(primaries)
         except BaseException:
             self.stop()
             raise
@@ -106,13 +106,13 @@ class ClusterServers:
             if int(primary[1]) == node.port
         )
         removed_id = self._read_node_id(node)
-        heir_id = self._read_node_id(to)
+        target_id = self._read_node_id(to)
         self.nodes.remove(node)
         # Otherwise the node would become a replica when it has lost its slots.
         self.run(node, "CONFIG SET", "cluster-allow-replica-migration", "no")
         with to.make_client().pipeline(transaction=False) as pipe:
             for slot in range(first_slot, last_slot + 1):
-                pipe.execute_command("CLUSTER SETSLOT", slot, "NODE", heir_id)
+                pipe.execute_command("CLUSTER SETSLOT", slot, "NODE", target_id)
             pipe.execute()
         self.run(to, "CLUSTER BUMPEPOCH")  # the claim with the highest epoch wins
         eventually(
@@ -120,8 +120,8 @@ class ClusterServers:
                 self._find_primary_port(other, first_slot) == to.port for other in self.nodes
             )
         )
-        for other in self.nodes:
-            self.run(other, "CLUSTER FORGET", removed_id)
+        for remaining_node in self.nodes:
+            self.run(remaining_node, "CLUSTER FORGET", removed_id)
         self.run(node, "FLUSHALL")  # a primary with keys refuses CLUSTER RESET
         self.run(node, "CLUSTER RESET")
 
@@ -129,7 +129,7 @@ class ClusterServers:
         for node in self.nodes:
             node.stop()
 
-    def _join(self, primaries: int) -> None:
+    def _form_cluster(self, primaries: int) -> None:
         """Form a cluster of the nodes.
 
         The first nodes become the primaries and share the slots. The others become their replicas.
@@ -141,8 +141,8 @@ class ClusterServers:
                 last_slot = SLOT_COUNT * (number + 1) // primaries - 1
                 self.run(node, "CLUSTER ADDSLOTSRANGE", first_slot, last_slot)
             earlier_ports = self._bus_ports[:number]
-            for other, bus_port in zip(self.nodes[:number], earlier_ports, strict=True):
-                self.run(node, "CLUSTER MEET", "127.0.0.1", other.port, bus_port)
+            for earlier_node, bus_port in zip(self.nodes[:number], earlier_ports, strict=True):
+                self.run(node, "CLUSTER MEET", "127.0.0.1", earlier_node.port, bus_port)
         node_count = str(len(self.nodes))
         eventually(lambda: self._all_report("cluster_known_nodes", node_count), within=20)
         for number, node in enumerate(self.nodes[primaries:]):

@@ -326,16 +326,16 @@ async def test_redirected_release_survives_a_cancellation(cluster: ClusterServer
     slot = compute_slot(lock.keys[0])
     await asyncio.to_thread(cluster.move, slot, cluster.nodes[1])
     nodes: Any = (await lock._get_resources()).watchdog  # in a cluster this is the ClusterNodes
-    start_task = nodes.start
+    start_task = nodes.start_task
 
-    def start_and_cancel(work: Any) -> Any:
-        task = start_task(work)
+    def start_and_cancel(coroutine: Any) -> Any:
+        task = start_task(coroutine)
         task.cancel()
         return task
 
-    nodes.start = start_and_cancel
+    nodes.start_task = start_and_cancel
     assert await asyncio.wait_for(lease.release(), 5) is Release.UNKNOWN
-    nodes.start = start_task
+    nodes.start_task = start_task
     async with asyncio.timeout(5):
         while await lock.locked():
             await asyncio.sleep(0.01)
