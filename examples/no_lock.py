@@ -16,11 +16,14 @@ from examples.models import Order, Product
 
 
 class SoldOut(Exception):
-    """No unit is left, and this key has bought none. Answer 409."""
+    """No unit is left, and none was bought with this key. Respond with status 409."""
 
 
 class TryAgain(Exception):
-    """Not sold, or the outcome is unknown. Answer 503: a retry with the same key is safe."""
+    """The unit was not sold, or the outcome is unknown.
+
+    Respond with status 503. A retry with the same key is safe.
+    """
 
 
 def buy(*, product: int, buyer: str, key: str) -> Order:

@@ -140,12 +140,12 @@ def detach() -> None:
         _attached_pid = None
         try:
             with registry(VAR) as registry_data:
-                _leave(registry_data)
+                _leave_registry(registry_data)
         except EmbeddedError as error:
             _print_to_stderr(f"PostgreSQL and Valkey may still run: {error}")
 
 
-def _leave(registry_data: dict[str, Any]) -> None:
+def _leave_registry(registry_data: dict[str, Any]) -> None:
     """End the children of this process, drop its databases, and remove it from the registry.
 
     The last user also stops the servers. If a database cannot be dropped, this process stays in the

@@ -23,8 +23,9 @@ START_TIMEOUT_SECONDS = 20.0
 #: Time limit for PostgreSQL's stop with a checkpoint.
 STOP_TIMEOUT_SECONDS = 15.0
 SETTINGS = [
-    # Four processes of tests have two nodes each, and each node up to 60 connections: 480. Nodes
-    # that have just been killed may still have as many. A demo needs only 80.
+    # The tests run in four processes. Each starts two nodes of the shop, and each node opens up to
+    # 60 connections: 480 in all. Nodes that have just been killed may still have as many. A demo
+    # needs only 80.
     "max_connections=1000",
     "unix_socket_permissions=0700",
     # Use the data folder instead of /dev/shm, where a killed server would leave a megabyte.

@@ -1,8 +1,8 @@
-"""A pytest plugin that finds races: every interleaving of two calls, and n calls at once.
+"""A pytest plugin that finds races: it runs calls in every interleaving, or n calls at once.
 
-It needs Django. PostgreSQL, MySQL and MariaDB report which call waits for another. With another
-database, and for locks elsewhere, a call that reaches no step for 0.2 s counts as waiting. The code
-under test is not changed.
+It needs Django. PostgreSQL, MySQL and MariaDB report which call waits for another one's lock. With
+another database, and for locks outside of the database, a call that reaches no step for 0.2 s
+counts as waiting. The code under test is not changed.
 """
 
 from __future__ import annotations

@@ -151,9 +151,9 @@ class Driver:
         elif moved:
             run.trace += actor.name.lower()
         run.turns.setdefault((trace_before, actor.name), run.trace)
-        for other in self._actors.values():
-            if other.has_ended:  # a turn of `other` would move no call
-                run.turns[run.trace, other.name] = run.trace
+        for any_actor in self._actors.values():
+            if any_actor.has_ended:  # its turns move no call from now on
+                run.turns[run.trace, any_actor.name] = run.trace
         return moved
 
     def _advance(self, actor: Actor) -> bool:
