@@ -15,8 +15,9 @@ from workshop.progress import DamagedProgress, Progress
 
 #: The log of the servers on which the checks run.
 LOG = ROOT / "var" / "workshop.log"
-#: Answers to the quiz that begin with `-`, for no idea, so that argparse takes them for an option.
-QUIZ_ANSWERS_LIKE_AN_OPTION = re.compile("-[a-d-]{7}", re.IGNORECASE)
+#: Quiz answers in which the first question has the answer `-`, for no idea. argparse takes such a
+#: word for an option.
+QUIZ_ANSWERS_STARTING_WITH_DASH = re.compile("-[a-d-]{7}", re.IGNORECASE)
 
 
 def main() -> int:
@@ -73,7 +74,7 @@ def _read_command_line() -> list[str]:
     arguments, unknown_options = parser.parse_known_args()
     words = " ".join(arguments.command).split()  # "goto 3" may be one argument
     unknown_text = " ".join(unknown_options)
-    if words == ["quiz"] and QUIZ_ANSWERS_LIKE_AN_OPTION.fullmatch(unknown_text):
+    if words == ["quiz"] and QUIZ_ANSWERS_STARTING_WITH_DASH.fullmatch(unknown_text):
         words.append(unknown_text)
     elif unknown_text:
         parser.error(f"unrecognized arguments: {unknown_text}")

@@ -340,9 +340,9 @@ class Teaching:
         if arguments:
             self.out.print(json.dumps(self._make_report(), indent=1), soft_wrap=True)
             return
-        for quiz_time, answers in self.progress.quiz.items():
+        for before_or_after, answers in self.progress.quiz.items():
             self.out.print(
-                f"quiz {quiz_time}: {count_right_answers(answers)} of {len(quiz_questions())}"
+                f"quiz {before_or_after}: {count_right_answers(answers)} of {len(quiz_questions())}"
             )
         if not self.progress.quiz:
             self.out.print("no quiz yet: type quiz to answer its eight questions")
@@ -382,13 +382,14 @@ class Teaching:
                     "passed_at": record.get("passed_at"),
                 }
             )
+        # The quiz is taken before the workshop and again after it.
         quiz = {
-            quiz_time: {
+            before_or_after: {
                 "answers": answers,
                 "right": count_right_answers(answers),
                 "of": len(quiz_questions()),
             }
-            for quiz_time, answers in self.progress.quiz.items()
+            for before_or_after, answers in self.progress.quiz.items()
         }
         return {"quiz": quiz, "lessons": lesson_reports}
 

@@ -77,7 +77,7 @@ def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
     }
 
 
-def find_violated_cells(rushes: Sequence[ChaosRush]) -> list[Cell]:
+def find_failures_of_sound_strategies(rushes: Sequence[ChaosRush]) -> list[Cell]:
     """Return the cells in which a sound strategy broke.
 
     A cell whose `missing` is not empty is inconclusive. It counts only if it is oversold.
@@ -129,7 +129,7 @@ def choose_exit_code(rushes: Sequence[ChaosRush]) -> int:
     It is 1 if a sound strategy broke. Otherwise it is EXIT_CODES["unknown"] if the run is
     inconclusive, and else 0.
     """
-    if find_violated_cells(rushes):
+    if find_failures_of_sound_strategies(rushes):
         return 1
     if list_inconclusive_reasons(rushes):
         return EXIT_CODES["unknown"]
@@ -157,7 +157,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
         try:
             _run_rushes(testbed, minutes, seed, rushes, out)
         finally:
-            if find_violated_cells(rushes):
+            if find_failures_of_sound_strategies(rushes):
                 history.write(out.path / "history.jsonl", testbed.events())
             if rushes:
                 out.finish()
@@ -168,7 +168,7 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
 
 def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) -> None:
     """Print the violations, the broken canaries, why the run is inconclusive, and the totals."""
-    violated_cells = find_violated_cells(rushes)
+    violated_cells = find_failures_of_sound_strategies(rushes)
     for cell in violated_cells:
         console.print(f"{cell['lock']}: {cell['verdict']} {cell['violations']}", style="bold red")
         console.print("\n".join(cell["story"]))
@@ -206,7 +206,7 @@ def _run_rushes(
         raise StackError("; ".join(complaints))
     strategies = [strategy for strategy in strategies if strategy["available"]]
     ends_at = time.monotonic() + minutes * 60
-    while time.monotonic() < ends_at and not find_violated_cells(rushes):
+    while time.monotonic() < ends_at and not find_failures_of_sound_strategies(rushes):
         number = len(rushes) + 1
         minutes_left = max(0, ends_at - time.monotonic()) / 60
         out.progress(f"rush {number}, {minutes_left:.1f} minutes left")

@@ -97,7 +97,7 @@ class Shop:
         except ValueError as error:
             if status >= 400:
                 return status, {}
-            raise ShopUnreachable(f"no answer from {self.url}: {error}") from error
+            raise ShopUnreachable(f"no usable answer from {self.url}: {error}") from error
 
     def strategies(self) -> list[StrategyFacts]:
         """Return every strategy of GET /strategies."""

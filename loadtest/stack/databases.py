@@ -127,8 +127,9 @@ def _find_database_key(url: str) -> str:
     vendor = get_vendor(url)
     if vendor == "postgresql":
         return POSTGRES
-    # The entries of DATABASES differ in parameters such as the isolation level. Their parameters do
-    # not include those with the shop's default value.
+    # The entries of DATABASES differ in parameters such as the isolation level. An entry does not
+    # list a parameter that has the shop's default value, so such parameters of the URL are left
+    # out here as well.
     parameters = {
         name: text
         for name, text in parse_qsl(urlsplit(url).query)

@@ -122,7 +122,11 @@ class ShopNode:
         self.order_consumer.stop(first_signal=signal.SIGKILL)
 
     def _start_order_consumer_process(self) -> None:
-        """Start a process that writes promised orders (`manage.py settle`)."""
+        """Start the order consumer, `manage.py settle`.
+
+        It writes the orders that the strategy `reserve` has promised to its buyers: the units are
+        reserved in Redis, and the orders are not in the database yet.
+        """
         command = [sys.executable, "manage.py", "settle"]
         environment = {**self.environment, "SHOP_DB_POOL": "1"}  # a consumer has one thread
         embedded.kill_at_exit(

@@ -94,7 +94,7 @@ class Shop(BaseHTTPRequestHandler):
             return self._answer(200, None)
         if self.path == "/change":
             for number, user in list(Shop.orders):
-                CHANGES[self.mode](number, user)
+                ORDER_CHANGES_BY_MODE[self.mode](number, user)
             return self._answer(200, None)
         Shop.requests_seen.append(self.path)
         if self.path == "/login":
@@ -148,8 +148,8 @@ def write_order_again(number: str, user: str) -> None:
         Shop.orders.append((f"{number}-again", user))
 
 
-#: How POST /change changes an order, by the shop's mode.
-CHANGES = {"deleting": delete_order, "repeating": write_order_again}
+#: How POST /change changes an order after the rush, by the shop's mode.
+ORDER_CHANGES_BY_MODE = {"deleting": delete_order, "repeating": write_order_again}
 
 
 class Server(ThreadingHTTPServer):

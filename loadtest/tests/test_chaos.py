@@ -79,7 +79,7 @@ def make_rush(*seen: str, unseen: Sequence[str] = (), cells: Sequence[Cell] = ()
 
 
 #: A cell for each canary, in which the canary has broken.
-BROKEN_CANARIES = [make_cell(lock, "oversold") for lock in CANARIES]
+CELLS_OF_BROKEN_CANARIES = [make_cell(lock, "oversold") for lock in CANARIES]
 
 
 def test_run_with_faults_and_broken_canaries_passes() -> None:
@@ -87,9 +87,9 @@ def test_run_with_faults_and_broken_canaries_passes() -> None:
 
     Each is reported with the number of the first rush in which it broke.
     """
-    rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES])]
+    rushes = [make_rush("evict", cells=[make_cell("redis"), *CELLS_OF_BROKEN_CANARIES])]
     assert (chaos.choose_exit_code(rushes), chaos.list_inconclusive_reasons(rushes)) == (0, [])
-    rushes.append(make_rush(cells=[{**canary, "round": 2} for canary in BROKEN_CANARIES]))
+    rushes.append(make_rush(cells=[{**canary, "round": 2} for canary in CELLS_OF_BROKEN_CANARIES]))
     first_rush_by_canary = chaos.find_broken_canaries(rushes)
     assert first_rush_by_canary == dict.fromkeys(CANARIES, 1)
 
@@ -97,7 +97,7 @@ def test_run_with_faults_and_broken_canaries_passes() -> None:
 @pytest.mark.parametrize("lock", CANARIES)
 def test_run_in_which_a_canary_did_not_break_is_inconclusive(lock: str) -> None:
     """A canary is a flawed strategy that must break. The canary `lock` is exact here."""
-    other_canaries = [canary for canary in BROKEN_CANARIES if canary["lock"] != lock]
+    other_canaries = [canary for canary in CELLS_OF_BROKEN_CANARIES if canary["lock"] != lock]
     rushes = [make_rush("evict", cells=[make_cell("redis"), *other_canaries, make_cell(lock)])]
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
     assert chaos.list_inconclusive_reasons(rushes) == [f"canary {lock} did not break"]
@@ -106,14 +106,14 @@ def test_run_in_which_a_canary_did_not_break_is_inconclusive(lock: str) -> None:
 def test_run_without_evidence_of_a_disturbance_is_inconclusive() -> None:
     """The run has one rush. Its only disturbance, a fault in the rush, may not have happened."""
     sale = make_cell("redis", "unknown", missing=NO_DISTURBANCE_SEEN_MESSAGE)
-    rushes = [make_rush(unseen=["evict"], cells=[sale, *BROKEN_CANARIES])]
+    rushes = [make_rush(unseen=["evict"], cells=[sale, *CELLS_OF_BROKEN_CANARIES])]
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
     assert chaos.list_inconclusive_reasons(rushes) == [NO_DISTURBANCE_SEEN_MESSAGE]
 
 
 def test_run_is_inconclusive_if_three_rushes_lack_evidence() -> None:
     """Without evidence, a disturbance may not have happened. In two rushes that may be chance."""
-    sales = [make_cell("redis"), *BROKEN_CANARIES]
+    sales = [make_cell("redis"), *CELLS_OF_BROKEN_CANARIES]
     rushes = [make_rush("evict", unseen=["kill_node"], cells=sales) for _ in range(3)]
     assert chaos.choose_exit_code(rushes[:2]) == 0
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
@@ -122,7 +122,9 @@ def test_run_is_inconclusive_if_three_rushes_lack_evidence() -> None:
 
 def test_run_in_which_one_of_two_rushes_failed_is_inconclusive() -> None:
     """A rush fails if an error ends it before its sales are judged."""
-    rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(2)]
+    rushes = [
+        make_rush("evict", cells=[make_cell("redis"), *CELLS_OF_BROKEN_CANARIES]) for _ in range(2)
+    ]
     rushes[1].failure = "StackError: node A did not start"
     assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
 
@@ -132,7 +134,10 @@ def test_one_failed_rush_in_a_hundred_is_tolerated() -> None:
 
     A server may occasionally fail to restart in time, and then a rush fails.
     """
-    rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(200)]
+    rushes = [
+        make_rush("evict", cells=[make_cell("redis"), *CELLS_OF_BROKEN_CANARIES])
+        for _ in range(200)
+    ]
     first_rush, second_rush, third_rush = rushes[:3]
     for rush in (first_rush, second_rush):
         rush.failure = "ShopUnreachable: GET /sales/1727: 503"
@@ -150,7 +155,10 @@ def test_disturbance_of_a_failed_rush_does_not_count_as_seen() -> None:
 
     If no other rush has such evidence, the run is inconclusive.
     """
-    rushes = [make_rush("evict", cells=[make_cell("redis"), *BROKEN_CANARIES]) for _ in range(200)]
+    rushes = [
+        make_rush("evict", cells=[make_cell("redis"), *CELLS_OF_BROKEN_CANARIES])
+        for _ in range(200)
+    ]
     rushes[0] = make_rush("stall_redis")
     rushes[0].failure = "StackError: node A did not start"
     assert chaos.choose_exit_code(rushes) == 0
@@ -196,7 +204,7 @@ def test_violation_of_a_sound_strategy_is_always_a_failure(violating_cell: Cell)
     rushes = [make_rush(cells=[violating_cell])]
     assert chaos.list_inconclusive_reasons(rushes)
     assert chaos.choose_exit_code(rushes) == 1
-    assert chaos.find_violated_cells(rushes) == [violating_cell]
+    assert chaos.find_failures_of_sound_strategies(rushes) == [violating_cell]
 
 
 #: The fences of two holds that begin a ttl apart differ by this. A fence is approximately the
@@ -253,7 +261,7 @@ def test_two_holders_are_excused_only_if_the_first_lease_expired(
     ]
     chaos_rush.judge_chaos_sale(redis_cell, holds, set())
     assert (redis_cell["verdict"] == "unknown") is is_excused
-    rushes = [make_rush("evict", cells=[redis_cell, *BROKEN_CANARIES])]
+    rushes = [make_rush("evict", cells=[redis_cell, *CELLS_OF_BROKEN_CANARIES])]
     if is_excused:
         assert chaos.choose_exit_code(rushes) == UNKNOWN_EXIT_CODE
         assert chaos.list_inconclusive_reasons(rushes) == [f"redis: {LEASE_RAN_OUT_MESSAGE}"]

@@ -85,7 +85,10 @@ def test_drain_waits_for_all_answers_on_a_slow_machine(
 def test_drain_does_not_wait_for_a_buyer_whose_thread_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A buyer's thread cannot record a request, and ends with an error. The buyer is then done."""
+    """A buyer's thread cannot record a request, and ends with an error. The buyer is then done.
+
+    The drain waits until `is_done` is set for each buyer.
+    """
     errors: list[object] = []
     monkeypatch.setattr(threading, "excepthook", errors.append)
     history = History(tmp_path / "buyers.jsonl")

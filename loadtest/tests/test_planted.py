@@ -179,7 +179,7 @@ def test_sale_that_opened_with_fewer_units_is_unknown() -> None:
 
 
 def test_oversell_is_found_without_node_events() -> None:
-    """There are four orders in a sale of three units."""
+    """The rush was recorded with four units and four orders. It is judged as a sale of three."""
     rush = RecordedRush(stock=4)
     rush.remove_node_events()
     assert rush.judge(initial_stock=3, opening_stock=3).verdict == "oversold"

@@ -17,8 +17,8 @@ import psycopg
 from servers.embedded import ROOT
 from servers.tests.polling import eventually
 
-#: The program of a ServerUser. It prints the URLs of the servers. Then it evaluates each line of
-#: its input as an expression, and prints the value. All output is JSON.
+#: The program of a ProcessWithServers. It prints the URLs of the servers. Then it evaluates each
+#: line of its input as an expression, and prints the value. All output is JSON.
 USER_PROGRAM = """
 import json, os, subprocess, sys
 from servers import embedded
@@ -107,7 +107,7 @@ class ProjectCopy:
                 process.kill()
 
 
-class ServerUser:
+class ProcessWithServers:
     """A process that uses the embedded servers of a copy until it ends.
 
     database_url, redis_url  the URLs of the servers, in this process's environment

@@ -1,7 +1,7 @@
 """The embedded servers: a PostgreSQL and a Valkey from Python wheels, used by an ordinary user.
 
 All processes of a checkout share the servers. The last process that uses them stops them. They are
-usable after any crash. Each process that uses them is called a user here (ServerUser).
+usable after any crash. Each process that uses them is called a user here (ProcessWithServers).
 """
 
 import os
@@ -21,7 +21,7 @@ from servers import initdb
 from servers.loopback import MAX_SOCKET_PATH_BYTES, make_runtime_folder
 from servers.postgres import SOCKET_FOLDER_LINE, Postgres
 from servers.server_errors import EmbeddedError
-from servers.tests.copy_of_project import ProjectCopy, ServerUser, assert_gone, is_gone
+from servers.tests.copy_of_project import ProcessWithServers, ProjectCopy, assert_gone, is_gone
 
 
 def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
@@ -29,9 +29,9 @@ def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
 
     A database that a process created, here run_1, is removed when the process ends.
     """
-    with ServerUser(project) as last_user:
+    with ProcessWithServers(project) as last_user:
         servers = [project.find_postgres(), project.find_valkey()]
-        with ServerUser(project) as user:
+        with ProcessWithServers(project) as user:
             assert user.database_url == last_user.database_url
             assert user.redis_url == last_user.redis_url
             user.evaluate("fork_a_child_that_ends()")
@@ -44,7 +44,7 @@ def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
 
 def test_terminated_user_stops_the_servers_too(project: ProjectCopy) -> None:
     """The servers stop when SIGTERM ends the only process that uses them."""
-    user = ServerUser(project)
+    user = ProcessWithServers(project)
     servers = [project.find_postgres(), project.find_valkey()]
     user.process.send_signal(signal.SIGTERM)
     assert user.end_and_wait() == 128 + signal.SIGTERM
@@ -53,13 +53,13 @@ def test_terminated_user_stops_the_servers_too(project: ProjectCopy) -> None:
 
 def test_next_user_cleans_up_after_a_killed_user(project: ProjectCopy) -> None:
     """A killed process leaves its child, its database and the servers."""
-    killed_user = ServerUser(project)
+    killed_user = ProcessWithServers(project)
     killed_user.evaluate("embedded.create_database('run_2')")
     child = psutil.Process(killed_user.evaluate("start_child()"))
     servers = [project.find_postgres(), project.find_valkey()]
     killed_user.kill()
     assert not any(map(is_gone, [child, *servers]))  # the killed process had no time to clean up
-    with ServerUser(project) as user:
+    with ProcessWithServers(project) as user:
         assert_gone(child)
         assert "run_2" not in user.list_databases()
         # The new user uses the servers that the killed user has left, without a restart.
@@ -69,22 +69,22 @@ def test_next_user_cleans_up_after_a_killed_user(project: ProjectCopy) -> None:
 
 def test_killed_valkey_is_replaced_for_the_next_user(project: ProjectCopy) -> None:
     """The next process that uses the servers starts Valkey again, while the first still runs."""
-    with ServerUser(project):
+    with ProcessWithServers(project):
         project.find_valkey().kill()
-        with ServerUser(project):
+        with ProcessWithServers(project):
             assert not is_gone(project.find_valkey())
 
 
 def test_postgresql_keeps_its_data_after_a_restart_and_sigkill(project: ProjectCopy) -> None:
-    with ServerUser(project) as user, psycopg.connect(user.database_url) as connection:
+    with ProcessWithServers(project) as user, psycopg.connect(user.database_url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 43 AS number")
-    killed_user = ServerUser(project)
+    killed_user = ProcessWithServers(project)
     assert killed_user.sql("TABLE kept") == [(43,)]
     postgres, valkey = project.find_postgres(), project.find_valkey()
     postgres.kill()
     killed_user.kill()
     assert (project.data / "postmaster.pid").exists()  # a killed server leaves this file
-    with ServerUser(project) as user:
+    with ProcessWithServers(project) as user:
         assert user.sql("TABLE kept") == [(43,)]
     assert_gone(postgres, valkey)
 
@@ -95,7 +95,7 @@ def test_stale_pid_of_another_program_does_not_prevent_start(project: ProjectCop
     Here the pid belongs to the PostgreSQL of the tests, so the name of the process, `postgres`,
     does not show that the pid is stale.
     """
-    with ServerUser(project):
+    with ProcessWithServers(project):
         pid_file = project.data / "postmaster.pid"
         socket_folder = Path(pid_file.read_text().splitlines()[SOCKET_FOLDER_LINE])
         lock_file = socket_folder / ".s.PGSQL.5432.lock"
@@ -109,7 +109,7 @@ def test_stale_pid_of_another_program_does_not_prevent_start(project: ProjectCop
             file.write_text("\n".join(lines) + "\n")
             for path in (file.parent, file):
                 shutil.chown(path, project.data.owner(), project.data.group())
-        with ServerUser(project) as user:
+        with ProcessWithServers(project) as user:
             assert user.list_databases() >= {"oversold"}
             assert project.find_postgres().pid != other_pid
         # The process that has the stale pid was not stopped.
@@ -126,7 +126,7 @@ def test_postgresql_is_durable_and_both_servers_are_local(project: ProjectCopy) 
         "unix_socket_permissions": "0700",
         "max_connections": "1000",
     }
-    with ServerUser(project) as user:
+    with ProcessWithServers(project) as user:
         settings = dict(user.sql("SELECT name, setting FROM pg_settings"))
         connections = project.find_valkey().net_connections("inet")
     assert settings.items() >= expected_settings.items()
@@ -139,7 +139,7 @@ def test_postgresql_is_durable_and_both_servers_are_local(project: ProjectCopy) 
 def test_ordinary_user_in_a_deep_folder_migrates_and_sells(project: ProjectCopy) -> None:
     """The path of the data folder is too long for a Unix socket."""
     assert len(str(project.data)) > MAX_SOCKET_PATH_BYTES
-    with ServerUser(project):
+    with ProcessWithServers(project):
         assert project.find_postgres().uids().real != 0
         assert run_manage_py(project, "migrate", "--verbosity", "0") == ""
         # The migrations open sale 1.
@@ -160,7 +160,7 @@ def run_manage_py(project: ProjectCopy, *arguments: str) -> str:
 def test_unwritable_files_are_refused_with_advice(project: ProjectCopy) -> None:
     if os.getuid() == 0 and not project.command_prefix:
         pytest.skip("root needs setpriv (util-linux) to become an ordinary user")
-    ServerUser(project).end_and_wait()  # the first user of the servers creates var/lock
+    ProcessWithServers(project).end_and_wait()  # the first process with servers creates var/lock
     lock_file = project.root / "var" / "lock"
     lock_file.chmod(0o444)
     process = project.run(sys.executable, "manage.py", "check_stack")

@@ -56,7 +56,7 @@ def read_address(request: HttpRequest) -> str:
 
 
 def group_address(address: str) -> str:
-    """Return the name under which the attempts of a client's address are counted.
+    """Return the name under which the rate limit counts the purchase attempts of an address.
 
     It is the IPv4 address, or the network of the IPv6 address. All requests without an address, as
     over a Unix socket, share one name.

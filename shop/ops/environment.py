@@ -119,7 +119,8 @@ def make_sentinel_cache(
         "OPTIONS": {
             "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
             "CONNECTION_POOL_CLASS": "shop.ops.redis.MasterPool",
-            # Without this, the factory would use the URL's host, which urlsplit() makes lower case.
+            # Without `service_name` the factory would use the host of the URL as the master's name,
+            # and urlsplit() makes hosts lower case.
             "CONNECTION_POOL_KWARGS": {**pool_options, "service_name": master},
             "SENTINELS": sentinels,
             "SENTINEL_KWARGS": sentinel_options,

@@ -94,9 +94,10 @@ class Interleaving:
         self._cleanup = ExitStack()
 
     def start(self, name: str, call: Callable[[], Any]) -> StoppingActor:
-        """Start a thread that makes this call, and return at once.
+        """Start a thread that makes this call, and return its actor at once.
 
-        The thread will stop at the first point of its purchase.
+        An actor's thread waits before its call until it is resumed, which happens here. The thread
+        will stop at the first point of its purchase.
 
         name  the name of the thread in `log`
         """

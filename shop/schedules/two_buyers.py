@@ -117,7 +117,7 @@ class Buyers(Driver):
         handle_point() stops the thread until the buyer's next turn.
         """
         connection.ensure_connection()  # connect now, and not during the buyer's first turn
-        report_at_commit(self._record_timeouts)
+        stop_before_commit(self._record_statement_timeouts)
         with connection.execute_wrapper(self._execute_recording_timeouts):
             point_reached.send("begin")
             while True:
@@ -131,11 +131,11 @@ class Buyers(Driver):
 
     def _execute_recording_timeouts(self, execute: Callable[..., Any], *statement: Any) -> Any:
         """Execute a statement with Django's `execute`. If it fails by a timeout, record that."""
-        with self._record_timeouts():
+        with self._record_statement_timeouts():
             return execute(*statement)
 
     @contextmanager
-    def _record_timeouts(self) -> Iterator[None]:
+    def _record_statement_timeouts(self) -> Iterator[None]:
         """Set `has_timed_out` if a statement fails because its transaction was idle for too long.
 
         The error is recorded here, because the strategy may catch it and try again. A lost
@@ -228,7 +228,7 @@ def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
     return ScheduleRun(schedule, buyers.log, sale_report(sale.pk, buyers=2))
 
 
-def report_at_commit(
+def stop_before_commit(
     make_commit_context: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
     """Make this thread's connection send the signal `point_reached` before each COMMIT.

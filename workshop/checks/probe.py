@@ -49,6 +49,8 @@ CLOCK_AHEAD_SECONDS = 20.0
 COMMAND_POINT = "own:command"
 #: Time after which a key with a ttl of about a millisecond is gone.
 IMMEDIATE_EXPIRY_SECONDS = 0.02
+#: The pause between two readings of a key's ttl.
+TTL_POLL_SECONDS = 0.02
 #: How long a thread of the participant's code may take to set the ttl of a new key.
 TTL_TIMEOUT_SECONDS = 0.2
 #: Commands that delete keys.
@@ -232,7 +234,7 @@ class Probe:
         """
         deadline = time.monotonic() + TTL_TIMEOUT_SECONDS
         while (pttl := int(self.plain_client.pttl(key))) == -1 and time.monotonic() < deadline:
-            time.sleep(IMMEDIATE_EXPIRY_SECONDS)
+            time.sleep(TTL_POLL_SECONDS)
         return pttl
 
     def _describe_value(self, key: str) -> str:

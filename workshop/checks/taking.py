@@ -344,8 +344,12 @@ def _check_ttl(probe: Probe) -> Refusal | None:
 def _refuse_missing_ttl(probe: Probe) -> Refusal:
     """Return the refusal for a lock whose key has no ttl in Redis.
 
-    Buyer B tries to get buyer A's lock. The code of the refusal depends on when B gets it: never,
-    only while A's process lives (this process ends the lock), or always (B compares a clock).
+    Buyer B tries to get buyer A's lock, with A's process alive and then without it. The code of
+    the refusal says who ends the lock:
+
+    no-end                nothing ends it, so B never gets it
+    ends-with-its-holder  A's process, so B gets the lock only if this process lives
+    ends-by-a-clock       B, by comparing a time in the key with its clock, so it always gets it
     """
     lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     lock.try_lock("a")

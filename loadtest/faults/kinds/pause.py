@@ -37,7 +37,7 @@ class PauseFault(Fault):
 
     def fire(self) -> None:
         """Stop the node. act_while_buyers_run() continues it."""
-        self.may_resume = threading.Event()  # set when node A runs again
+        self.pause_ended = threading.Event()  # set when node A runs again, for run_buyers()
         # heal() calls these two in reverse order: SIGCONT first, then the record of it.
         record = self.testbed.record_fault
         self.healing.callback(record, self.name, "ok", "heal", f"SIGCONT of node {self.node_name}")
@@ -68,7 +68,7 @@ class PauseFault(Fault):
         """Start a rival while node A is stopped. Resume the buyers when the node runs again."""
         self.start_rivals(trial)
         # act_while_buyers_run() sets the event in another thread.
-        self.may_resume.wait(PAUSE_END_TIMEOUT_SECONDS)
+        self.pause_ended.wait(PAUSE_END_TIMEOUT_SECONDS)
         self.resume(trial)
 
     def act_while_buyers_run(self) -> None:
@@ -83,7 +83,7 @@ class PauseFault(Fault):
                     trial.mark_inconclusive("node A ran for a moment during the pause")
             self.heal()
         finally:
-            self.may_resume.set()
+            self.pause_ended.set()
 
     def is_in_effect(self) -> bool:
         """Return whether the node has been stopped without interruption since prove().
