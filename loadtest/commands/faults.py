@@ -34,7 +34,8 @@ from servers import embedded
 THREADS_PER_NODE = 160
 #: If the servers did not come back after this many faults in a row, no further fault is injected.
 MAX_LOST_IN_A_ROW = 2
-#: If there are at most this many cells, each of them is also printed on a line.
+#: If there are at most this many cells, each cell is also printed on a line of its own, below the
+#: table.
 MAX_CELLS_PRINTED = 16
 #: Environment variables with the addresses of external servers. No faults are injected there.
 EXTERNAL_SERVER_VARIABLES = (

@@ -170,7 +170,8 @@ PAUSE_NODE = Disturbance(
     "pause_node", make_injector(PauseFault, 0.5, 2.5), NODES_LOCK, takes_the_lock=True
 )
 EVICT = Disturbance("evict", evict_repeatedly, REDIS_LOCK, takes_the_lock=True)
-#: Relative frequencies: disturbances that break most locks are listed twice.
+#: The disturbances, some of which each rush gets at random. Those that break most locks are listed
+#: twice, so that they are chosen more often.
 DISTURBANCES = [
     Disturbance("kill_node", make_injector(CrashFault, 0, 1), NODES_LOCK),
     Disturbance("end_node", make_injector(ShutdownShortFault, 0, 0), NODES_LOCK),

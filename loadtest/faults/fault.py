@@ -24,7 +24,8 @@ This sequence exposes a broken lock: if a rival gets the lock while the victim h
 read the same stock, and both write, first the victim and then the rival.
 
 loadtest/tests/weakened_faults.py tests the proofs: it replaces parts of the faults so that they
-only appear to happen. Then no trial may get its expected verdict.
+only appear to happen. The proof must notice this, so that every trial is inconclusive and none gets
+its expected verdict.
 """
 
 import secrets

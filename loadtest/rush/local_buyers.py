@@ -141,8 +141,9 @@ class LocalBuyers:
         """
         self._unsent_keys.add(buyer.key)
         answer = buy(buyer)
-        # Usually the HTTP client has recorded the request already, and this call does nothing. It
-        # records a request only if buy() returned without sending one.
+        # The HTTP client has usually recorded the request when it sent it, and then this call does
+        # nothing. If buy() sent no request, the attempt is recorded here, because each buyer needs
+        # at least one record.
         self.wait_and_record_sending(buyer.key)
         answer.record(self.requests[buyer.key][-1])
         return answer

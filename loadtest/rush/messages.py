@@ -43,8 +43,8 @@ def measure_clock_offset() -> float:
     """Return the time of day minus the monotonic clock, in seconds.
 
     The offset is the same for all processes of a machine, so a different offset shows a different
-    machine. Both clocks are read several times, and the fastest of these readings is used: in a
-    slower one, the process may have been descheduled between the two clocks.
+    machine. The pair of clocks is read several times, and the pair that was read fastest is used:
+    in a slower one, the process may have been descheduled after it read the first clock.
     """
     fastest_seconds = float("inf")
     offset = 0.0

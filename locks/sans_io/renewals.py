@@ -58,7 +58,8 @@ class Renewal:
         renew_until: Time of our clock from which the lease is no longer renewed; 0 if renewal is
             off.
         refresh_fence_at: Time of our clock from which the next renewal also renews the fence's key.
-        kept_lease: A strong reference to the lease if the lease must outlive its caller.
+        kept_lease: A strong reference to the lease, so that it is renewed even if the caller drops
+            it; otherwise None.
     """
 
     def __init__(self, lease: BaseLease, lock: Options[Any]) -> None:
@@ -154,7 +155,10 @@ class Renewals:
         self.wake_before(renewal.due)
 
     def remove(self, lease_id: LeaseId) -> Renewal | None:
-        """Stop renewing a lease, and stop repeating an earlier release. Call it before a release.
+        """Stop renewing a lease. Call it before the lease is released.
+
+        If an earlier release of the lease had no reply and is being repeated, that stops as well:
+        the caller is about to send a new one.
 
         Args:
             lease_id: The key of its lock and its token.
@@ -162,7 +166,7 @@ class Renewals:
         Returns:
             The renewal, or None if the lease was not being renewed.
         """
-        self.abandoned.pop(lease_id, None)  # the caller sends a new release
+        self.abandoned.pop(lease_id, None)
         return self.renewals.pop(lease_id, None)
 
     def shorten(self, lease_id: LeaseId, seconds: float) -> None:

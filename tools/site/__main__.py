@@ -18,7 +18,7 @@ SITE = ROOT / "var" / "site"
 #: The folder with the documents and pages from which MkDocs makes the site.
 STAGING_FOLDER = ROOT / "var" / "site-staged"
 MKDOCS = ROOT / ".venv-tools" / "bin" / "mkdocs"
-#: The largest size of the site, because a slow connection must load it quickly.
+#: Size limit of the site, so that it still loads quickly over a slow connection.
 MAX_BYTES = 3_000_000
 #: Files that MkDocs writes and that the site does not need.
 UNUSED_FILES = ("sitemap.xml", "sitemap.xml.gz", "objects.inv")
