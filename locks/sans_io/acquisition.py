@@ -38,8 +38,8 @@ EXPIRY_PRECISION_SECONDS = 0.001
 #: The other waiters of a process poll at least this long after the end of the holder's lease. This
 #: is longer than the usual round trip of the first waiter's poll.
 STAGGER_SECONDS = 0.05
-#: The polls of a process's other waiters are spread over several intervals of STAGGER_SECONDS, about
-#: this many polls in each.
+#: The polls of a process's other waiters are spread over several intervals of STAGGER_SECONDS,
+#: about this many polls in each.
 POLLS_PER_STAGGER = 20
 
 

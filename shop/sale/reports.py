@@ -37,8 +37,8 @@ class SaleReport:
     oversold      orders beyond the initial stock
     undersold     units that were left although buyers were refused; None without `buyers`
     lost_updates  decrements that another write erased
-    settlement    figures on the promises of a sale under the strategy `reserve`. A promise is a unit
-                  that Redis has sold, and whose order is written to the database later
+    settlement    figures on the promises of a sale under the strategy `reserve`. A promise is a
+                  unit that Redis has sold, and whose order is written to the database later
         settled            promises with an order
         unsettled          promises whose order is not written yet
         broken_promises    promises whose order cannot be written, for example because no unit was
