@@ -87,6 +87,7 @@ def test_order_list_shows_buyer_and_lock(clerk: Client) -> None:
 
 @pytest.mark.parametrize("model", ["sale", "product", "purchasehistory"])
 def test_rows_are_read_only(clerk: Client, model: str) -> None:
+    """The admin shows a row to a superuser, but refuses to change, delete or add rows."""
     sale = open_sale(2)
     order = buy().body["order"]
     ids = {"sale": sale.pk, "product": sale.product_id, "purchasehistory": order}

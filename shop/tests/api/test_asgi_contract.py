@@ -233,6 +233,7 @@ def test_bad_content_type_is_400_only_with_a_body(
 
 @pytest.mark.parametrize("charset", ["utf-8", "UTF8", '"utf_8"'])
 def test_alias_of_utf_8_is_accepted(nodes: dict[str, Node], charset: str) -> None:
+    """A form may name its charset UTF-8 in any spelling that Python accepts."""
     headers = {"Content-Type": f"application/x-www-form-urlencoded; charset={charset}"}
     (answer,) = send_to_both(
         nodes, [ComparedRequest(headers=headers, body=b"buyer=ada&lock=redis")]

@@ -64,6 +64,7 @@ def test_bad_parameter_is_refused_with_the_allowed_values(
 
 
 def test_bad_idempotency_key_is_400() -> None:
+    """An Idempotency-Key that is empty, too long, or not printable ASCII is refused."""
     open_sale(1)
     allowed = "1 to 255 printable ASCII characters"
     for key in ("", "two words", "k" * 256, "näh", "a\0b", "a\tb"):
@@ -113,6 +114,7 @@ BAD_BODIES: dict[str, tuple[bytes, str, str, list[str]]] = {
 
 @pytest.mark.parametrize("name", BAD_BODIES)
 def test_unreadable_body_is_400_in_json(name: str) -> None:
+    """The refusal of a body in BAD_BODIES lists the allowed values, and nothing is sold."""
     body, content_type, error, allowed = BAD_BODIES[name]
     open_sale(1)
     answer = parse_reply(Client().generic("POST", "/buy", body, CONTENT_TYPE=content_type))

@@ -121,6 +121,7 @@ ANSWERS = {
 @pytest.mark.urls(__name__)
 @pytest.mark.parametrize(("path", "status"), ANSWERS.values(), ids=ANSWERS)
 def test_every_answer_has_every_security_header(path: str, status: int) -> None:
+    """Each kind of answer has the headers, from a static file to an unexpected error."""
     client = Client(raise_request_exception=False)
     answer = client.get(path, headers={"X-Request-ID": "mine"})
     answer.close()  # a static file stays open until the answer is closed

@@ -53,6 +53,7 @@ def test_readyz_hides_details_without_the_token(settings: Settings) -> None:
 def test_readyz_is_503_while_redis_is_down(
     redis_outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """/readyz reports both Redis databases as not ready during an outage, and recovers after it."""
     monkeypatch.setattr(health, "CHECK_LIFETIME_SECONDS", 0.0)  # check again for each request
     redis_outage.begin()
     answer = parse_reply(Client().get("/readyz"))
@@ -118,6 +119,7 @@ def test_readyz_checks_the_servers_at_most_once_a_second(monkeypatch: pytest.Mon
 
 @committed
 def test_readyz_is_503_when_postgresql_is_down(tmp_path: Path) -> None:
+    """/readyz reports all parts that need PostgreSQL as not ready."""
     with database_at(tmp_path):
         answer = parse_reply(Client().get("/readyz"))
     assert answer.status == 503

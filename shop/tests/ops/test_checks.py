@@ -80,6 +80,7 @@ def test_bad_limit_of_purchases_is_reported(
 def test_wrong_engine_or_atomic_requests_is_an_error(
     name: str, value: object, check_id: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """E001: the database is not PostgreSQL. E002: ATOMIC_REQUESTS is on."""
     monkeypatch.setitem(settings.DATABASES["default"], name, value)
     assert list_check_ids() == [check_id]
 
@@ -194,6 +195,7 @@ def test_wildcard_host_or_short_token_is_an_error_in_production(
 
 
 def test_sentinels_replace_the_redis_url(production: Settings) -> None:
+    """E007 reports that REDIS_URL is not set, unless REDIS_SENTINELS is set."""
     production.MISSING_SETTINGS = ["REDIS_URL"]
     assert list_check_ids(deploy=True) == ["shop.E007"]
     production.REDIS_SENTINELS = [("sentinel", 26379)]

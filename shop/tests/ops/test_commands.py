@@ -74,6 +74,7 @@ def test_bad_argument_is_an_error_with_the_allowed_values(
 
 @pytest.mark.parametrize("command", ["restock", "sale_report", "reconcile"])
 def test_dead_postgresql_is_an_error_without_a_traceback(command: str) -> None:
+    """The error tells the operator to run check_stack."""
     completed = run_python(
         "manage.py",
         command,
@@ -109,8 +110,9 @@ def test_sale_report_prints_the_latest_sale() -> None:
 
 
 def test_sale_report_as_json_equals_the_http_report() -> None:
+    """`sale_report --json` prints the fields of GET /sales/<sale>."""
     sale = open_sale(3)
-    open_sale(5)  # closes the first sale, whose number the command gets
+    open_sale(5)  # closes the first sale, which the command then reports
     output = run_command("sale_report", str(sale.pk), "--buyers", "2", "--json")
     assert output == json.dumps(json.loads(output), indent=2) + "\n"
     # With `--buyers 2`, two buyers wanted one of the 3 units each, and none bought one: 2 units

@@ -25,6 +25,10 @@ def make_error(cause: Exception) -> OperationalError:
 
 
 def test_postgresql_errors_are_classified_by_sqlstate() -> None:
+    """40001 is a conflict, so the transaction may be tried again. The others lose the connection.
+
+    An error without a code, or of a read-only server, counts as a lost connection, too.
+    """
     conflict = make_error(psycopg.errors.lookup("40001")())  # serialization_failure
     assert code_of(conflict) == "40001"
     assert is_conflict(conflict)
@@ -77,6 +81,10 @@ def test_sqlite_without_writes_is_unavailable() -> None:
 
 
 def test_mysql_url_gives_settings() -> None:
+    """The login and the parameters of a MySQL URL become Django's settings.
+
+    On a Unix socket TLS is left out, even if the URL has a password.
+    """
     pytest.importorskip("pymysql")
     settings = make_database_settings(
         "mysql://ann:p%40ss@localhost/shop?isolation_level=repeatable-read&snapshot=on"
@@ -114,6 +122,7 @@ def test_tls_is_left_out_on_this_machine_without_a_password(login: str, is_disab
     ],
 )
 def test_unknown_parameter_or_value_is_refused(url: str) -> None:
+    """A URL with a parameter or a value that the shop does not know is an error."""
     if url.startswith("mysql"):
         pytest.importorskip("pymysql")
     with pytest.raises(ImproperlyConfigured):

@@ -114,6 +114,7 @@ def buy_at_once(
     "token", ["", "wrong", f"{TOKEN}x", TOKEN[:-1]], ids=["none", "wrong", "longer", "shorter"]
 )
 def test_metrics_without_the_token_are_refused(node: Node, token: str) -> None:
+    """GET /metrics without exactly the METRICS_TOKEN is 401, and exposes no metric."""
     status, headers, text = request(node, "/metrics", token)
     assert status == 401
     assert headers["WWW-Authenticate"] == "Bearer"
@@ -324,7 +325,7 @@ def find_counter_folder(node: Node) -> Path:
 
     def list_open_counters() -> list[Path]:
         """Return the files of counters that the first worker has open."""
-        _, worker, *_ = node.find_processes()
+        _, worker, *_ = node.find_processes()  # the first process is the master
         paths = [Path(file.path) for file in worker.open_files()]
         return [path for path in paths if path.suffix == ".db"]
 
@@ -341,7 +342,7 @@ def test_killed_worker_loses_its_gauges_and_keeps_its_counts(node: Node) -> None
     node.restock(3)
     buy_at_once(node, "redis", buyers=5)
     baseline = read_samples(node)
-    _, killed_worker, *_ = node.find_processes()
+    _, killed_worker, *_ = node.find_processes()  # the first process is the master
     old_pids = {process.pid for process in node.find_processes()}
     folder = find_counter_folder(node)
 

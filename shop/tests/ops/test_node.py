@@ -190,6 +190,10 @@ print(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE)[0], conf.worker_con
 def test_open_file_limit_is_raised_and_caps_the_connections(
     soft_limit: int, hard_limit: int, raised_limit: int, connections: int
 ) -> None:
+    """gunicorn raises the soft limit of open files to the hard limit.
+
+    The hard limit determines the maximum number of connections (worker_connections).
+    """
     completed = run_python("-c", PRINT_LIMITS, str(soft_limit), str(hard_limit), WEB_THREADS="100")
     assert json.loads(completed.stdout) == [raised_limit, connections]
 
@@ -209,7 +213,10 @@ print(json.dumps({
 
 
 def test_gunicorn_master_imports_libraries_but_not_the_shop() -> None:
-    """If the master imported the shop, its workers would keep the old code after SIGHUP."""
+    """The gunicorn master imports libraries before it starts workers, but no module of the shop.
+
+    If it imported the shop, new workers would still run the old code after a SIGHUP.
+    """
     assert json.loads(run_python("-c", PRINT_IMPORTS).stdout) == {
         "missing libraries": [],
         "modules of the shop": [],

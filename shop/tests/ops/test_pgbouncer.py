@@ -27,7 +27,7 @@ from shop.tests.least_privilege import create_compose_roles, make_secrets
 from shop.tests.node import UNITS, Node, rush
 from shop.tests.purchases import eventually
 
-#: All strategies with their lock in PostgreSQL, and some with their lock or stock in Redis.
+#: All strategies that guard the stock in PostgreSQL, and some that guard it in Redis.
 TESTED_STRATEGIES = [
     name for name, strategy in STRATEGIES.items() if strategy.backend == "postgresql"
 ] + ["token", "redis", "counter"]

@@ -20,6 +20,10 @@ def test_psycopg_still_has_its_private_wait_timeout() -> None:
 
 
 def test_connection_without_a_reply_is_closed() -> None:
+    """A statement that takes longer than the reply timeout raises ReplyTimeout.
+
+    The connection is then closed.
+    """
     with BoundedConnection.connect(os.environ["DATABASE_URL"]) as connection:
         connection.reply_timeout = 0.2
         with pytest.raises(ReplyTimeout, match=r"no reply within 0\.2 s"):

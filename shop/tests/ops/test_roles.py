@@ -51,6 +51,10 @@ def app_connection(roles: Roles) -> Iterator[psycopg.Connection[Any]]:
 def test_shops_role_cannot_change_schema_or_history(
     app_connection: psycopg.Connection[Any],
 ) -> None:
+    """The shop's role may add and read orders, but not change or delete them, nor the schema.
+
+    It also may not become another role, and may not use PostgreSQL's functions for administrators.
+    """
     for statement in (
         "CREATE TABLE mine (id int)",
         "CREATE TEMP TABLE mine (id int)",

@@ -174,7 +174,7 @@ def test_sentinels_with_a_socket_url_are_refused() -> None:
 
 
 def test_redis_check_fails_on_a_replica(settings: Settings) -> None:
-    """A replica answers reads, but refuses the writes that a lock needs."""
+    """The readiness check of Redis fails on a replica, which refuses the writes of a lock."""
     assert health._describe_redis().endswith("noeviction")
     settings.REDIS_SENTINELS = [("one", 26379)]
     assert health._describe_redis().endswith("master 'shop' of the Sentinels")

@@ -86,6 +86,11 @@ def test_defaults_allow_no_faults_and_no_restocks() -> None:
 
 
 def test_environment_sets_every_value() -> None:
+    """Each setting follows its environment variable.
+
+    Some settings are derived: the locks' database follows that of the cache, and the number of
+    Redis connections follows WEB_THREADS.
+    """
     new_settings = read_settings(
         SHOP_DEMO="1",
         SHOP_RESTOCK_TOKEN="t",
@@ -192,7 +197,7 @@ def test_missing_required_setting_is_an_error_with_a_hint() -> None:
 def test_production_requires_urls_despite_embedded_servers() -> None:
     """In production, URLs of servers that a demo or a test has started count as not set.
 
-    A demo or a test lists these URLs in SHOP_EMBEDDED.
+    A demo or a test lists the variables that it has set to such URLs in SHOP_EMBEDDED.
     """
     completed = run_python(*CHECK_COMMAND, **PRODUCTION, SHOP_EMBEDDED="DATABASE_URL,REDIS_URL")
     assert completed.returncode == 1

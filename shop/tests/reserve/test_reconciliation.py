@@ -71,7 +71,7 @@ def test_evicted_counter_restarts_without_promised_units() -> None:
 def test_sale_without_redis_is_reported_and_promises_nothing(redis_outage: Outage) -> None:
     """During an outage of Redis a purchase is refused.
 
-    The report still has the orders, which are in PostgreSQL, but no figures on promises.
+    The report still has the number of orders, which are in PostgreSQL, but no figures on promises.
     """
     sale = open_sale(2)
     redis_outage.begin()
