@@ -21,7 +21,7 @@ TERMINATION_TIMEOUT_MS = 5_000
 
 
 @contextmanager
-def database_at(folder: Path) -> Iterator[None]:
+def connect_django_to(folder: Path) -> Iterator[None]:
     """Make Django connect to the PostgreSQL socket in `folder` until the block ends.
 
     With an empty folder no connection succeeds, as in an outage of PostgreSQL.
@@ -60,7 +60,7 @@ class CommitReplyDropper:
     """A proxy in front of PostgreSQL that loses the reply to the first COMMIT.
 
     PostgreSQL commits the transaction, but the client cannot know. The proxy runs during a block:
-    `with CommitReplyDropper() as proxy, database_at(proxy.folder): ...`.
+    `with CommitReplyDropper() as proxy, connect_django_to(proxy.folder): ...`.
 
     folder          the folder of the proxy's socket
     has_lost_reply  whether the proxy has dropped the reply to a COMMIT

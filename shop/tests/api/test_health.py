@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from servers.mariadb import CLIENT_MISSING
 from shop.ops import health
-from shop.tests.database import database_at
+from shop.tests.database import connect_django_to
 from shop.tests.node import BEARER, run_python
 from shop.tests.outage import Outage
 from shop.tests.purchases import JsonReply, committed, parse_reply, rolled_back
@@ -120,7 +120,7 @@ def test_readyz_checks_the_servers_at_most_once_a_second(monkeypatch: pytest.Mon
 @committed
 def test_readyz_is_503_when_postgresql_is_down(tmp_path: Path) -> None:
     """/readyz reports all parts that need PostgreSQL as not ready."""
-    with database_at(tmp_path):
+    with connect_django_to(tmp_path):
         answer = parse_reply(Client().get("/readyz"))
     assert answer.status == 503
     assert list_unready_parts(answer) == ["PostgreSQL", "migrations", "PostgreSQL timeouts"]

@@ -62,7 +62,7 @@ save ""
 
 
 @contextmanager
-def pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[int]:
+def run_pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterator[int]:
     """Run PgBouncer in transaction mode in front of PostgreSQL, and yield PgBouncer's port.
 
     database_url   a URL of PostgreSQL
@@ -129,7 +129,7 @@ def certificates() -> Iterator[Path]:
 
 
 @contextmanager
-def redis_with_tls(certificates: Path) -> Iterator[str]:
+def run_redis_with_tls(certificates: Path) -> Iterator[str]:
     """Run Redis with TLS and yield its URL. Its certificate for 127.0.0.1 is self-signed."""
     port = find_free_port()
     process = subprocess.Popen(
@@ -174,8 +174,8 @@ def test_strategies_sell_behind_pgbouncer(certificates: Path, tmp_path: Path) ->
     )
     with (
         create_compose_roles(tmp_path / "roles") as roles,
-        pgbouncer(roles.url(roles.app), user=roles.app, more_settings=tls_settings) as port,
-        redis_with_tls(certificates) as redis_url,
+        run_pgbouncer(roles.url(roles.app), user=roles.app, more_settings=tls_settings) as port,
+        run_redis_with_tls(certificates) as redis_url,
     ):
         # The certificate is for the host `postgres`, which has no address on this machine.
         login = f"{roles.app}@postgres:{port}/{roles.database}?hostaddr=127.0.0.1"

@@ -21,7 +21,7 @@ from shop.sale.reports import sale_report
 from shop.schedules.interleaving import Interleaving
 from shop.tests.database import (
     CommitReplyDropper,
-    database_at,
+    connect_django_to,
     has_waiting_statement,
     kill_this_threads_backend,
 )
@@ -107,7 +107,7 @@ def test_lost_commit_reply_does_not_duplicate_orders() -> None:
     promise_orders("a", "b")
     with (
         CommitReplyDropper() as proxy,
-        database_at(proxy.folder),
+        connect_django_to(proxy.folder),
         pytest.raises((DatabaseError, InterfaceError)),
     ):
         settle_all_promises()

@@ -15,7 +15,7 @@ from shop.ops.redis import locks_client
 from shop.sale.locked import LockInsideTransaction
 from shop.sale.points import use_probe
 from shop.schedules.interleaving import Interleaving
-from shop.tests.database import database_at
+from shop.tests.database import connect_django_to
 from shop.tests.outage import Outage
 from shop.tests.purchases import (
     APPLE,
@@ -108,7 +108,7 @@ def test_purchase_is_201_if_its_lock_is_lost_after_the_commit(
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "counter"])
 def test_purchase_without_postgresql_is_503_unavailable(lock: str, tmp_path: Path) -> None:
     open_sale(1)
-    with database_at(tmp_path):  # no PostgreSQL server has its socket in this folder
+    with connect_django_to(tmp_path):  # no PostgreSQL server has its socket in this folder
         answer = buy(lock=lock)
     assert_retry_later(
         answer,

@@ -10,7 +10,7 @@ from pytest_django import Settings
 from shop.ops.logs import request_id
 from shop.sale import points, waiting_room
 from shop.sale.points import use_probe
-from shop.tests.database import CommitReplyDropper, database_at, kill_this_threads_backend
+from shop.tests.database import CommitReplyDropper, connect_django_to, kill_this_threads_backend
 from shop.tests.loop import ShopInLoop, run_in_loop
 from shop.tests.purchases import (
     APPLE,
@@ -196,7 +196,7 @@ def test_lost_commit_reply_is_unknown(lock: str) -> None:
         unknown = await shop.buy(lock=lock, key="k1")
         assert (unknown.status, unknown.body["outcome"]) == (503, "unknown"), unknown.body
 
-    with CommitReplyDropper() as proxy, database_at(proxy.folder):
+    with CommitReplyDropper() as proxy, connect_django_to(proxy.folder):
         run_in_loop(buy_without_reply)
     assert proxy.has_lost_reply
     again = buy(lock=lock, key="k1")

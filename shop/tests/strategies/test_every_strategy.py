@@ -20,7 +20,7 @@ from shop.schedules.interleaving import Interleaving
 from shop.strategies import STRATEGIES, process, zookeeper
 from shop.tests.database import (
     CommitReplyDropper,
-    database_at,
+    connect_django_to,
     has_waiting_statement,
     kill_this_threads_backend,
 )
@@ -128,7 +128,7 @@ def test_lost_commit_reply_is_503_unknown(lock: str) -> None:
     """The key keeps the buyer's retry from buying a second unit."""
     skip_without_commit(lock)
     open_sale(2, lock=lock)
-    with CommitReplyDropper() as proxy, database_at(proxy.folder):
+    with CommitReplyDropper() as proxy, connect_django_to(proxy.folder):
         answer = buy(lock=lock, key="k1")
     assert proxy.has_lost_reply, "the reply to a COMMIT should have been lost"
     assert_retry_later(answer, "unknown", UNKNOWN_COMMIT_ERROR)
