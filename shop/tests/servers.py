@@ -1,6 +1,9 @@
-"""Real servers for every test: the PostgreSQL of this working copy, and a Valkey for this run only.
+"""A pytest plugin that provides real servers: PostgreSQL and Valkey.
 
-A plugin (`-p shop.tests.servers`), because pytest-django reads the settings before any conftest.py.
+The PostgreSQL server is the embedded one of this working copy, unless DATABASE_URL is set. The
+Valkey server is started for this test run, and stopped at its end. This is a plugin
+(`-p shop.tests.servers`), because pytest-django reads the settings, and with them the URLs of the
+servers, before it imports any conftest.py.
 """
 
 import os
@@ -9,6 +12,7 @@ from pathlib import Path
 
 from servers import embedded
 
+#: The bearer token that the shop requires for POST /restock and for the list of orders.
 RESTOCK_TOKEN = "a-token-for-the-tests-alone"
 
 _folder = tempfile.TemporaryDirectory(prefix="oversold-test-")

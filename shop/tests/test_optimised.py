@@ -1,10 +1,15 @@
-"""Errors keep their messages under python -OO, which removes docstrings and asserts."""
+"""Exceptions have their messages under python -OO, too, which removes docstrings and asserts."""
 
 import subprocess
 import sys
 
 from servers.embedded import ROOT
 
+#: Number of error classes that PRINT_MESSAGES takes from `locks`.
+LOCK_ERROR_COUNT = 4
+#: A lower bound of the number of error classes in shop/errors.py.
+MIN_SHOP_ERROR_COUNT = 12
+#: A program that prints the message of every error class, one on each line.
 PRINT_MESSAGES = """
 from locks.errors import LockBackendError, LockLost, LockNotHeld, LockTimeout
 from shop import errors
@@ -20,7 +25,7 @@ for error_class in vars(errors).values():
 
 
 def test_errors_have_messages_without_docstrings() -> None:
-    """`python -OO` removes docstrings, so no message may be taken from one."""
+    """`python -OO` removes docstrings, so an error class must not take its message from one."""
     completed = subprocess.run(
         [sys.executable, "-OO", "-c", PRINT_MESSAGES],
         cwd=ROOT,
@@ -30,8 +35,7 @@ def test_errors_have_messages_without_docstrings() -> None:
     )
     assert (completed.returncode, completed.stderr) == (0, "")
     messages = completed.stdout.splitlines()
-    # 4 errors of locks, and at least 12 of the shop.
-    assert len(messages) >= 4 + 12
+    assert len(messages) >= LOCK_ERROR_COUNT + MIN_SHOP_ERROR_COUNT
     for message in messages:
         assert message.endswith("."), message
     assert "The lock was not free in time; nothing was sold. Retry with the same key." in messages

@@ -1,4 +1,4 @@
-"""Purchases in an event loop: the bound on waiting buyers, leaving clients, failing servers."""
+"""Purchases in an event shop: the bound on waiting buyers, leaving clients, failing servers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,15 +1,15 @@
-"""A buyer waits for the lock in a transaction that began before the holder's was committed.
+"""A script: two buyers want one unit, and B's transaction begins before A's is committed.
 
 python -m shop.tests.schedules.late_lock STRATEGY ... prints a JSON object: strategy -> the number
-of orders that two buyers get for one unit. It uses the database of DATABASE_URL and the Redis of
-REDIS_URL:
+of orders that the two buyers get. Two orders mean that the strategy has sold the unit twice. The
+script uses the database of DATABASE_URL and the Redis of REDIS_URL. The order of the steps is:
 
     A locks and reads
                           B begins its transaction, and is about to wait for the lock
     A sells, commits and unlocks
                           B locks and reads
 
-A buyer who is refused because the row has changed asks again.
+If the database refuses a buyer's write, because the row has changed, the buyer tries again.
 """
 
 import json
@@ -17,61 +17,67 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 
-from shop.tests.schedules.on_database import set_up
+from shop.tests.schedules.on_database import set_up_shop
 
-#: The longest wait of a buyer for a step of the other.
+#: Longest time for which a buyer waits for the other buyer's step.
 TIMEOUT_SECONDS = 30.0
 
 
-class TwoBuyerSteps:
-    """Stops buyer A between read and write, until buyer B wants the lock.
+class BuyerStopper:
+    """Stops buyer A between its read and its write, until buyer B is about to acquire the lock.
 
     The buyers' threads are named `A` and `B`.
     """
 
     def __init__(self) -> None:
         self.a_has_read = threading.Event()
-        self.b_wants_the_lock = threading.Event()
+        self.b_is_about_to_lock = threading.Event()
 
-    def at_point(self, point: str, facts: Mapping[str, object]) -> None:
-        """Stop A after its read, until B is about to ask for the lock.
+    def handle_point(self, point: str, fields: Mapping[str, object]) -> None:
+        """Stop A after its read, until B is about to acquire the lock.
 
-        This is called at each point of a purchase, such as `after_read`.
+        This is called at each point of a purchase, a named place in its code such as `after_read`
+        (shop/sale/points.py).
         """
         buyer = threading.current_thread().name
         if (buyer, point) == ("A", "after_read"):
             self.a_has_read.set()
-            wait_for_step(self.b_wants_the_lock)
+            wait_for_step(self.b_is_about_to_lock)
         elif (buyer, point) == ("B", "acquire"):
-            self.b_wants_the_lock.set()
+            self.b_is_about_to_lock.set()
 
 
 def wait_for_step(event: threading.Event) -> None:
-    """Wait until the other buyer sets `event`. Raises TimeoutError."""
+    """Wait until a buyer sets `event`. Raises TimeoutError after TIMEOUT_SECONDS."""
     if not event.wait(TIMEOUT_SECONDS):
-        raise TimeoutError("the other buyer did not reach its point in time")
+        raise TimeoutError(f"a buyer did not make its step within {TIMEOUT_SECONDS:g} s")
 
 
-def sell_one_unit(lock: str) -> int:
-    """Open a sale of one unit, let A and B buy, and return the number of orders."""
+def count_orders_for_one_unit(lock: str) -> int:
+    """Open a sale of one unit, let A and B buy at the same time, and return the number of orders.
+
+    lock  the name of the strategy
+    """
     from shop.sale.opening import restock
     from shop.sale.points import use_probe
     from shop.sale.reports import sale_report
 
     sale = restock(product="apple", amount=1, lock=lock)
-    steps = TwoBuyerSteps()
-    buyers = [threading.Thread(target=buy, args=(lock, name), name=name) for name in "AB"]
-    with use_probe(steps.at_point):  # called at each point of a purchase
-        buyers[0].start()
-        wait_for_step(steps.a_has_read)
-        buyers[1].start()
-        for buyer in buyers:
-            buyer.join()
+    stopper = BuyerStopper()
+    buyer_a, buyer_b = (
+        threading.Thread(target=buy_when_free, args=(lock, name), name=name) for name in "AB"
+    )
+    with use_probe(stopper.handle_point):
+        buyer_a.start()
+        wait_for_step(stopper.a_has_read)
+        buyer_b.start()
+        buyer_a.join()
+        buyer_b.join()
     return sale_report(sale.pk, buyers=2).orders
 
 
-def buy(strategy: str, buyer: str) -> None:
-    """Try to buy, and try again while the lock is busy. Any other refusal ends the attempts."""
+def buy_when_free(strategy: str, buyer: str) -> None:
+    """Buy a unit. Try again as long as the lock is busy, but not after any other refusal."""
     from django.db import connection
 
     from shop.errors import LockBusy, ShopError
@@ -92,8 +98,9 @@ def buy(strategy: str, buyer: str) -> None:
 
 
 def main(strategy_names: Sequence[str]) -> None:
-    set_up()
-    print(json.dumps({name: sell_one_unit(name) for name in strategy_names}))
+    """Print for each strategy the number of orders that two buyers get for one unit."""
+    set_up_shop()
+    print(json.dumps({name: count_orders_for_one_unit(name) for name in strategy_names}))
 
 
 if __name__ == "__main__":

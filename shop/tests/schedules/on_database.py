@@ -1,9 +1,11 @@
-"""Every schedule of two buyers on the database of DATABASE_URL.
+"""A script that counts the schedules of two buyers that oversell on the database of DATABASE_URL.
+
+A schedule is an order of the six moves (read, write, commit) of two buyers who want one unit. There
+are 20 (shop/schedules/two_buyers.py).
 
 python -m shop.tests.schedules.on_database [STRATEGY ...] prints a JSON object: strategy -> in how
-many of the 20 schedules the last unit is sold twice. Without names it runs every strategy that
-needs no server besides the database. A buyer who finds SQLite locked is refused at once and asks
-again.
+many of the 20 schedules the unit is sold twice. Without arguments the script runs every strategy
+that needs no server except the database.
 """
 
 import json
@@ -17,19 +19,24 @@ from django.core.management import call_command
 from django.db import connection
 
 
-def set_up() -> None:
-    """Set Django up for a demo, and make the shop's tables."""
+def set_up_shop() -> None:
+    """Set Django up, with SHOP_DEMO=1, and create the shop's tables in the database."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"
     os.environ["SHOP_DEMO"] = "1"
     django.setup()
     if connection.vendor == "sqlite":
-        # While another buyer writes, SQLite refuses a buyer at once, without a wait.
+        # While one buyer writes, SQLite then refuses the other buyer at once, without a wait. The
+        # refused buyer tries again after the next move.
         settings.DATABASES["default"]["OPTIONS"]["timeout"] = 0
     call_command("migrate", verbosity=0)
 
 
 def main(requested_names: Sequence[str]) -> None:
-    set_up()
+    """Print for each strategy the number of schedules that sell the only unit twice.
+
+    requested_names  strategies; empty: all that need no server except the database
+    """
+    set_up_shop()
 
     from shop.schedules.two_buyers import run_all_schedules
     from shop.strategies import STRATEGIES

@@ -1,4 +1,4 @@
-"""Runs the scripts of this folder as processes, which use another database than the tests."""
+"""Runs a script of this folder in a process of its own, on another database than the tests use."""
 
 import json
 import os
@@ -7,21 +7,24 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-#: Generous: MariaDB takes some tenths of a second for each wait of each of the 20 schedules.
+#: On MariaDB each wait of a buyer takes some tenths of a second, and there are 20 schedules.
 TIMEOUT_SECONDS = 300
 
 
-def run_script(script: str, *names: str, database_url: str, redis_url: str) -> dict[str, int]:
-    """Run a script, and return its result for each strategy, such as the number of orders.
+def run_script(
+    script: str, *strategy_names: str, database_url: str, redis_url: str
+) -> dict[str, int]:
+    """Run a script, and return the number that it prints for each strategy.
 
+    `on_database` prints the number of schedules that oversell, `late_lock` the number of orders.
     Asserts that the script succeeds.
 
-    script  the name of a module of this folder
-    names   the names of the strategies that it runs
+    script          the name of a module of this folder, without the package
+    strategy_names  the script's arguments
     """
     urls = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "DATABASE_URL_FILE": ""}
     completed = subprocess.run(
-        [sys.executable, "-m", f"shop.tests.schedules.{script}", *names],
+        [sys.executable, "-m", f"shop.tests.schedules.{script}", *strategy_names],
         cwd=ROOT,
         env={**os.environ, **urls},
         capture_output=True,
@@ -30,5 +33,5 @@ def run_script(script: str, *names: str, database_url: str, redis_url: str) -> d
         check=False,
     )
     assert completed.returncode == 0, completed.stderr
-    counts: dict[str, int] = json.loads(completed.stdout)
-    return counts
+    number_by_strategy: dict[str, int] = json.loads(completed.stdout)
+    return number_by_strategy

@@ -1,4 +1,7 @@
-"""Fixed schedules of two buyers on MariaDB, at three isolation levels."""
+"""Two buyers whose moves happen in a fixed order (a schedule), on MariaDB.
+
+The modes are READ COMMITTED, REPEATABLE READ and snapshot isolation.
+"""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +13,7 @@ from servers.tests.running_mariadb import running_mariadb
 from shop.tests.node import run_python
 from shop.tests.schedules.run_script import run_script
 
-#: Name of a mode in `--database mariadb@...` -> parameters of its URL.
+#: Name of a mode, as in `--database mariadb@NAME` -> parameters of the database URL.
 MODES = {
     "read-committed": {"isolation_level": "read-committed"},
     "repeatable-read": {"isolation_level": "repeatable-read", "snapshot": "off"},
@@ -25,12 +28,15 @@ def mariadb_server() -> Iterator[MariaDB]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_lock_after_the_snapshot_does_not_prevent_overselling(
+def test_plain_read_under_a_late_lock_oversells_at_repeatable_read(
     mariadb_server: MariaDB, mode: str
 ) -> None:
-    """B's plain read under the lock misses the purchase that A committed while B waited.
+    """Buyer B begins its transaction, then waits for the lock until buyer A has committed.
 
-    At REPEATABLE READ the only unit is then sold twice. Snapshot isolation refuses B's write.
+    `lock-then-read` reads the stock by a plain SELECT. At REPEATABLE READ this SELECT does not see
+    A's purchase, so the only unit is sold twice. Snapshot isolation refuses B's write.
+    `lock-then-claim` reads by an UPDATE, and `redis` locks before the transaction, so both sell the
+    unit once in each mode.
     """
     orders = run_script(
         "late_lock",
@@ -48,9 +54,10 @@ def test_lock_after_the_snapshot_does_not_prevent_overselling(
 def test_transaction_alone_prevents_overselling_only_with_snapshot(
     mariadb_server: MariaDB, mode: str
 ) -> None:
-    """Snapshot isolation refuses the write of a row that has changed since it was read.
+    """The strategy `none`, a transaction without a lock, oversells unless the mode is `snapshot`.
 
-    docs/databases.md has the same numbers: how many of the 20 schedules oversell.
+    Snapshot isolation refuses the write of a row that has changed since it was read. The expected
+    numbers, how many of the 20 schedules oversell, are also in docs/databases.md.
     """
     oversold_by_strategy = run_script(
         "on_database",
@@ -66,11 +73,12 @@ def test_transaction_alone_prevents_overselling_only_with_snapshot(
     assert oversold_by_strategy == expected
 
 
-#: A program that holds the lock of `advisory`, and prints the error of a buyer who waits for it.
+#: A program in which the buyer `ada` holds the lock of the strategy `advisory`, and the buyer `bob`
+#: waits for it. The program prints the class of bob's error.
 PRINT_ERROR_OF_WAITING_BUYER = """
 from concurrent.futures import ThreadPoolExecutor
-from shop.tests.schedules.on_database import set_up
-set_up()
+from shop.tests.schedules.on_database import set_up_shop
+set_up_shop()
 from shop.sale.checkout import check_out
 from shop.sale.opening import restock
 from shop.sale.purchase import Attempt
@@ -83,8 +91,12 @@ with advisory.hold_mysql_lock(Attempt("apple", "ada", "advisory")), ThreadPoolEx
 """
 
 
-def test_buyer_who_waits_for_advisory_too_long_is_busy(mariadb_server: MariaDB) -> None:
-    """The wait ends before the database client's timeout, although SHOP_LOCK_WAIT is longer."""
+def test_advisory_waits_at_most_the_database_lock_timeout(mariadb_server: MariaDB) -> None:
+    """A buyer under `advisory` is refused after LOCK_TIMEOUT_SECONDS, here 1 s.
+
+    SHOP_LOCK_WAIT is longer, but a wait of that length would exceed the time that the database
+    client waits for a reply.
+    """
     completed = run_python(
         "-c",
         PRINT_ERROR_OF_WAITING_BUYER,

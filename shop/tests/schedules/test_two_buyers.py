@@ -1,6 +1,7 @@
-"""Schedules of two buyers on PostgreSQL who reconnect, time out or lose the connection.
+"""run_schedule() on PostgreSQL, with buyers who reconnect, time out or lose the connection.
 
-A schedule such as `ABBAAB` says whose move is next. Each buyer has three: read, write, commit.
+It moves two buyers in the order of a schedule such as `ABBAAB`. Each letter is one move of that
+buyer: its read, its write, or its commit.
 """
 
 import os
@@ -30,14 +31,17 @@ def test_first_purchase_of_a_process_may_reconnect(
 ) -> None:
     """The first purchase of a process looks the product up, and then opens a new connection.
 
-    The run must notice that a buyer waits, although the connection is not the first one.
+    Therefore run_schedule() must find out which buyers are blocked by the new connection. Each of
+    these schedules has a buyer who waits at its write. Both buyers read before the first write, so
+    the only unit is sold twice.
     """
     monkeypatch.setattr(known_products, "_known_products", set())
     run = run_schedule("none", schedule, units=1)
     assert run.report.oversold == 1, run.log
 
 
-def sell_plainly(attempt: Attempt) -> Receipt:
+def sell_without_a_timeout(attempt: Attempt) -> Receipt:
+    """Sell in a transaction that the database does not end."""
     with transaction.atomic():
         return sell_one(attempt)
 
@@ -48,38 +52,42 @@ def sell_in_a_timed_out_transaction(attempt: Attempt) -> Receipt:
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = '1ms'")
         stock = read_stock(attempt)
-        server = connection.connection.pgconn.socket
+        database_socket = connection.connection.pgconn.socket
         # The socket is readable once the database has closed the connection.
-        readable_sockets, _, _ = select([server], [], [], TIMEOUT_SECONDS)
-        assert readable_sockets
+        readable_sockets, _, _ = select([database_socket], [], [], TIMEOUT_SECONDS)
+        assert readable_sockets, "the database should have closed the connection"
         return sell_one(attempt, read=lambda attempt: stock)
 
 
 def time_out_at_the_first_attempt(attempt: Attempt) -> Receipt:
-    """Let the first attempt of each buyer fail by a timeout, and sell at later attempts."""
+    """Fail by a timeout at the first attempt of each buyer, and sell at later attempts."""
     if attempt.buyer in buyers_timed_out:
-        return sell_plainly(attempt)
+        return sell_without_a_timeout(attempt)
     buyers_timed_out.add(attempt.buyer)
     return sell_in_a_timed_out_transaction(attempt)
 
 
-def sell_with_a_retry_inside(attempt: Attempt) -> Receipt:
-    """Sell, and retry after any database error, as a strategy written in the workshop may do."""
+def retry_inside_the_strategy(attempt: Attempt) -> Receipt:
+    """Fail by a timeout, catch the error, and sell.
+
+    The caller does not see the error. A strategy that a participant of the workshop writes may
+    behave like this.
+    """
     try:
         return sell_in_a_timed_out_transaction(attempt)
     except DatabaseError:
         connection.close()
-        return sell_plainly(attempt)
+        return sell_without_a_timeout(attempt)
 
 
-@pytest.mark.parametrize("buy", [time_out_at_the_first_attempt, sell_with_a_retry_inside])
-def test_timed_out_transaction_is_no_outcome(
+@pytest.mark.parametrize("buy", [time_out_at_the_first_attempt, retry_inside_the_strategy])
+def test_schedule_raises_if_a_transaction_timed_out(
     buy: Callable[[Attempt], Receipt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database ends the transaction of a stopped buyer, and a second attempt then sells.
 
-    A schedule orders the steps of one attempt per buyer. The outcome of a second attempt would
-    prove nothing, so the run raises TimedOut.
+    The moves of the second attempt are not in the order of the schedule, so run_schedule() raises
+    TimedOut instead of returning an outcome.
     """
     buyers_timed_out.clear()
     monkeypatch.setitem(STRATEGIES, "none", replace(STRATEGIES["none"], buy=buy))
@@ -87,8 +95,11 @@ def test_timed_out_transaction_is_no_outcome(
         run_schedule("none", "AAABBB", units=1)
 
 
-def test_run_raises_if_a_connection_breaks_silently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection breaks without a message of PostgreSQL. The run still raises TimedOut."""
+def test_schedule_raises_if_a_connection_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken connection counts as a timeout, because PostgreSQL's error message may be lost.
+
+    Here the connection breaks without a message, and run_schedule() raises TimedOut.
+    """
 
     def break_the_connection_then_sell(attempt: Attempt) -> Receipt:
         try:
@@ -98,7 +109,7 @@ def test_run_raises_if_a_connection_breaks_silently(monkeypatch: pytest.MonkeyPa
                 return sell_one(attempt, read=lambda attempt: stock)
         except DatabaseError:
             connection.close()
-            return sell_plainly(attempt)
+            return sell_without_a_timeout(attempt)
 
     monkeypatch.setitem(
         STRATEGIES, "none", replace(STRATEGIES["none"], buy=break_the_connection_then_sell)
@@ -108,6 +119,6 @@ def test_run_raises_if_a_connection_breaks_silently(monkeypatch: pytest.MonkeyPa
 
 
 def shut_down(descriptor: int) -> None:
-    """Close the connection of a socket in both directions."""
+    """Shut down the socket with this file descriptor in both directions, but do not close it."""
     with socket.socket(fileno=os.dup(descriptor)) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)

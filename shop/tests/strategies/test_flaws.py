@@ -1,7 +1,8 @@
-"""Properties of the locks in the articles A0 to A4 that no fault of the load test shows.
+"""Two locks from the articles A0 to A4 (docs/sources.md): what the load test cannot show of them.
 
-They are a takeover that leaves no holder, and what the articles expect of Redisson's lock: that it
-is reentrant, that a fixed lease ends, and that no waiter misses an unlock.
+`setnx-timestamp`: a failed takeover of an expired lock leaves the lock without a holder.
+`reentrant`, a copy of Redisson's lock: a thread can acquire it repeatedly, a lease with a fixed ttl
+ends, and no waiter misses an unlock.
 """
 
 import threading
@@ -18,34 +19,37 @@ from shop.strategies.reentrant import ReentrantLock
 from shop.tests.purchases import make_probe
 
 TTL_SECONDS = 30.0
+#: Time for an event that always occurs.
+TIMEOUT_SECONDS = 5
 
 
 def test_failed_takeover_blocks_the_lock_for_one_ttl(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The expired holder releases the lock by DEL while a buyer is about to take it over by GETSET.
+    """A buyer sees an expired lock, whose holder deletes the key before the buyer sends GETSET.
 
-    The takeover fails, but its GETSET leaves a value without a holder. No buyer gets the lock until
-    the time in this value has passed.
+    The key of this lock contains the time at which the lock expires. The buyer's GETSET gets no old
+    value, so the takeover fails, but GETSET has written a new time. No buyer gets the lock until
+    that time has passed, although no buyer holds it.
     """
-    clock = [1000.0]
-    monkeypatch.setattr(setnx_timestamp, "wall_clock", lambda: clock[0])
+    now = [1000.0]  # the clock of the lock, in seconds
+    monkeypatch.setattr(setnx_timestamp, "wall_clock", lambda: now[0])
     lock = setnx_timestamp.SetnxTimestampLock(locks_client(), "apple", ttl=TTL_SECONDS)
     expired_lease = lock.acquire(1)
-    clock[0] += TTL_SECONDS + 1
+    now[0] += TTL_SECONDS + 1
     with points.use_probe(make_probe("setnx-timestamp:before_takeover", expired_lease.release)):
         assert lock.try_acquire() is None
     assert lock.try_acquire() is None  # although no buyer holds the lock
-    clock[0] += TTL_SECONDS + 0.001
+    now[0] += TTL_SECONDS + 0.001  # the time that GETSET has written has passed
     assert lock.try_acquire() is not None
 
 
-# --- Redisson's lock, as the articles A0 and A3 use it --------------------------------------------
+# --- `reentrant`: Redisson's lock, as the articles A0 and A3 use it -------------------------------
 
 
 @pytest.fixture
 def other_thread() -> Iterator[ThreadPoolExecutor]:
-    """A thread other than the test's."""
+    """A pool of one thread, in which a test can use a lock as another owner."""
     with ThreadPoolExecutor(1) as pool:
         yield pool
 
@@ -58,8 +62,13 @@ def lock() -> ReentrantLock:
 def test_lock_held_three_times_needs_three_releases(
     lock: ReentrantLock, other_thread: ThreadPoolExecutor
 ) -> None:
-    """In article A0, get() takes the lock and calls set(), which takes the same lock again."""
+    """A thread may acquire the lock again while it holds the lock.
+
+    Article A0 (docs/sources.md) does so: get() acquires the lock, and calls set(), which acquires
+    the same lock.
+    """
     leases = [lock.acquire(0) for _ in range(3)]
+    # The only field of the Redis hash is the owner; its value is the number of its leases.
     assert lock.client.hvals(lock.key) == [b"3"]
     with pytest.raises(LockNotHeld, match="another thread"):
         other_thread.submit(leases[0].release).result()
@@ -72,33 +81,41 @@ def test_lock_held_three_times_needs_three_releases(
 
 
 def test_lock_with_a_fixed_lease_is_not_renewed(other_thread: ThreadPoolExecutor) -> None:
-    """The lease ends after its ttl, as after tryLock(100, 10, TimeUnit.SECONDS) in article A3."""
+    """Without a watchdog, the lease ends after its ttl, and another thread gets the lock.
+
+    The article A3 (docs/sources.md) calls tryLock(100, 10, TimeUnit.SECONDS), whose lease ends
+    after 10 s.
+    """
     lock = ReentrantLock(locks_client(), "apple", ttl=0.3, has_watchdog=False)
     lease = lock.acquire(0)
-    next_lease = other_thread.submit(lock.acquire, 5).result()
+    next_lease = other_thread.submit(lock.acquire, TIMEOUT_SECONDS).result()
     assert lease.release() is Release.EXPIRED
-    # The next lease may have expired by now, too.
+    # On a slow machine the next lease has expired by now, too, so EXPIRED is also right.
     assert other_thread.submit(next_lease.release).result() is not Release.UNKNOWN
 
 
 def test_unlock_before_the_subscription_is_not_missed(
     lock: ReentrantLock, other_thread: ThreadPoolExecutor
 ) -> None:
-    """The holder unlocks after the waiter saw the lock, and before the waiter subscribes."""
+    """The holder unlocks after the waiter saw the lock, and before the waiter subscribes.
+
+    The message about the unlock is published before the waiter subscribes, so the waiter must not
+    wait for it.
+    """
     waiter_saw_lock = threading.Event()
     unlocked = threading.Event()
 
-    def wait_for_unlock(point: str, facts: Mapping[str, object]) -> None:
+    def stop_waiter_until_unlock(point: str, fields: Mapping[str, object]) -> None:
         assert point == "reentrant:before_subscribe"
         waiter_saw_lock.set()
-        assert unlocked.wait(5)
+        assert unlocked.wait(TIMEOUT_SECONDS)
 
-    with points.use_probe(wait_for_unlock):
+    with points.use_probe(stop_waiter_until_unlock):
         lease = lock.acquire(0)
-        acquiring = other_thread.submit(lock.acquire, 20)
-        assert waiter_saw_lock.wait(5)
+        waiter = other_thread.submit(lock.acquire, 4 * TIMEOUT_SECONDS)
+        assert waiter_saw_lock.wait(TIMEOUT_SECONDS)
         lease.release()
         unlocked.set()
-        late_lease = acquiring.result(timeout=5)
-        assert late_lease.waited_seconds < 5
-        assert other_thread.submit(late_lease.release).result() is Release.RELEASED
+        waiters_lease = waiter.result(timeout=TIMEOUT_SECONDS)
+        assert waiters_lease.waited_seconds < TIMEOUT_SECONDS
+        assert other_thread.submit(waiters_lease.release).result() is Release.RELEASED
