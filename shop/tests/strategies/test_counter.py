@@ -1,7 +1,8 @@
-"""The counter in Redis: its scripts, an unknown commit and a lost counter.
+"""The strategy `counter`: Redis counts the free units of a sale, PostgreSQL records the orders.
 
-No test is about a crash between the reservation in Redis and the order: the load test's fault
-`crash` shows that.
+A buyer reserves a unit in Redis, and then writes the order. The tests check the Redis scripts, a
+COMMIT whose outcome is unknown, and a counter that Redis has lost. A crash between the reservation
+and the order is tested by the load test's fault `crash`.
 """
 
 from functools import partial
@@ -24,8 +25,12 @@ from shop.tests.database import kill_this_threads_backend
 from shop.tests.outage import Outage
 from shop.tests.purchases import buy, committed, count_orders_and_stock, make_probe, open_sale
 
+#: The numbers of two sales that have no row in the database: the scripts use only Redis.
 SALE = 7
-COUNT_KEY, RESERVATIONS_KEY = counter_keys(SALE)
+OTHER_SALE = 8
+COUNTER_KEY, RESERVATIONS_KEY = counter_keys(SALE)
+#: An upper bound of the time that a test takes.
+MINUTE_MS = 60_000
 
 buy_by_counter = partial(buy, lock="counter")
 
@@ -49,52 +54,58 @@ def read_counter(sale: int = SALE) -> tuple[int | None, set[bytes]]:
         ("b", 2, ReservationOutcome.MADE_NOW),
     ],
 )
-def test_keys_expire_a_day_after_their_last_use(
+def test_every_reservation_renews_the_ttl_of_both_keys(
     reservation_id: str, initial_units: int, outcome: ReservationOutcome
 ) -> None:
-    """Every outcome of a reservation renews the ttl of both keys.
+    """The counter and the set of reservations expire a day after the last call of reserve().
 
-    initial_units  the units of the sale, one of which the reservation `a` has already taken
+    Before the tested call, the reservation `a` has already taken one unit.
+
+    initial_units  the units of the sale
+    outcome        the expected outcome of the call with `reservation_id`
     """
     reserve(sale_id=SALE, reservation_id="a", initial_units=initial_units)
     client: Any = locks_client()
-    for key in (COUNT_KEY, RESERVATIONS_KEY):
-        client.pexpire(key, 60_000)
+    for key in (COUNTER_KEY, RESERVATIONS_KEY):
+        client.pexpire(key, MINUTE_MS)
     actual_outcome, _ = reserve(sale_id=SALE, reservation_id=reservation_id, initial_units=1)
     assert actual_outcome is outcome
-    for key in (COUNT_KEY, RESERVATIONS_KEY):
-        assert COUNTER_LIFETIME_MS - 60_000 < client.pttl(key) <= COUNTER_LIFETIME_MS
+    for key in (COUNTER_KEY, RESERVATIONS_KEY):
+        assert COUNTER_LIFETIME_MS - MINUTE_MS < client.pttl(key) <= COUNTER_LIFETIME_MS
 
 
-def test_reservation_is_given_back_only_once() -> None:
-    """The second return of a reservation, and the return of an unknown one, have no effect.
+def test_reservation_is_cancelled_only_once() -> None:
+    """To cancel a reservation twice, or one that does not exist, does not increment the counter.
 
-    If Redis has lost the counter, nothing is given back, because INCR would create a counter
-    without a ttl.
+    The reservations of another sale do not count. If Redis has lost the counter, the reservation is
+    removed, but no counter is created: INCR would create it without a ttl.
     """
     reserve(sale_id=SALE, reservation_id="a", initial_units=2)
-    reservation_of_other_sale = reserve(sale_id=8, reservation_id="a", initial_units=5)
+    reservation_of_other_sale = reserve(sale_id=OTHER_SALE, reservation_id="a", initial_units=5)
     assert reservation_of_other_sale == (ReservationOutcome.MADE_NOW, 4)
-    cancel_reservation(sale_id=SALE, reservation_id="b")
+    cancel_reservation(sale_id=SALE, reservation_id="b")  # no such reservation
     assert read_counter() == (1, {b"a"})
     for _ in range(2):
         cancel_reservation(sale_id=SALE, reservation_id="a")
     assert read_counter() == (2, set())
     reserve(sale_id=SALE, reservation_id="a", initial_units=2)
-    locks_client().delete(COUNT_KEY)
+    locks_client().delete(COUNTER_KEY)
     cancel_reservation(sale_id=SALE, reservation_id="a")
     assert read_counter() == (None, set())
 
 
-def test_unit_is_not_given_back_during_a_redis_outage(
+def test_cancellation_during_a_redis_outage_is_logged(
     redis_outage: Outage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """cancel_reservation() logs the outage, so that the buyer gets the error of the purchase."""
+    """cancel_reservation() does not raise, because it is called after a purchase has failed.
+
+    An exception would replace the error of the purchase, which the buyer is to get.
+    """
     reserve(sale_id=SALE, reservation_id="a", initial_units=1)
     redis_outage.begin()
     cancel_reservation(sale_id=SALE, reservation_id="a")
     assert "a unit stays reserved until the next restock" in caplog.text
-    with pytest.raises(redis.RedisError):
+    with pytest.raises(redis.RedisError):  # reserve() does raise
         reserve(sale_id=SALE, reservation_id="b", initial_units=1)
 
 
@@ -103,6 +114,11 @@ def test_unit_is_not_given_back_during_a_redis_outage(
 
 @committed
 def test_unit_stays_reserved_after_an_unknown_commit() -> None:
+    """PostgreSQL ends the connection of `k1` at its COMMIT, so the order may exist.
+
+    Until the buyer retries with `k1`, no other key gets the reserved unit. Here no order exists, so
+    the retry writes it.
+    """
     sale = open_sale(1)
     with use_probe(make_probe("before_commit", kill_this_threads_backend)):
         assert buy_by_counter(key="k1").body["outcome"] == "unknown"
@@ -115,9 +131,10 @@ def test_unit_stays_reserved_after_an_unknown_commit() -> None:
 
 @committed
 def test_check_constraint_prevents_overselling_by_a_wrong_counter() -> None:
-    """Redis loses its counter after A has reserved the only unit, and before A's order is written.
+    """Redis loses the sale's counter after buyer A has reserved the only unit.
 
-    The new counter lets B reserve the same unit. Only the CHECK of PostgreSQL refuses B.
+    A's order is not written yet, so the new counter lets buyer B reserve the same unit. Then A's
+    order is written, and the CHECK of PostgreSQL (stock >= 0) refuses B's order.
     """
     open_sale(1)
     with Interleaving() as threads:

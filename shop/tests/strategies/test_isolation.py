@@ -1,4 +1,8 @@
-"""Every interleaving of two buyers on real PostgreSQL, under every strategy."""
+"""Two buyers on PostgreSQL under every strategy, in all orders of their moves (schedules).
+
+A buyer has three moves: it reads, writes and commits. In the schedule `ABBAAB`, A reads first, then
+B reads and writes, and so on.
+"""
 
 import pytest
 
@@ -8,20 +12,21 @@ from shop.tests.purchases import committed
 
 pytestmark = committed
 
-#: The schedules in which one buyer's purchase ends before the other's begins.
-SERIAL = {"AAABBB", "BBBAAA"}
-#: If the second buyer waits at its read, it can make no move until the first has committed, and
-#: many schedules run alike. These six do not.
+#: The schedules in which one buyer's purchase ends before the other buyer's purchase begins.
+SERIAL_SCHEDULES = {"AAABBB", "BBBAAA"}
+#: The schedules for strategies under which the second buyer waits at its read until the first buyer
+#: has committed. Only the number of moves that the first buyer makes before that read matters: one,
+#: two or three. The other schedules would run like one of these.
 BLOCKED_READ_SCHEDULES = ["ABBBAA", "AABBBA", "AAABBB", "BAAABB", "BBAAAB", "BBBAAA"]
 
 
-def test_two_buyers_have_20_interleavings() -> None:
-    """Each buyer makes three moves."""
+def test_two_buyers_have_20_schedules() -> None:
+    """Each buyer makes three of the six moves: 6! / (3! * 3!) = 20."""
     assert len(set(SCHEDULES)) == 20
 
 
-def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
-    """The number of schedules that end wrong is the strategy's `overselling_schedules`.
+def test_strategy_oversells_in_the_expected_number_of_schedules(lock: str) -> None:
+    """The number of schedules that oversell or lose a decrement is `overselling_schedules`.
 
     Two units are on sale if A begins, and one if B begins. A schedule and its mirror image, such
     as ABBAAB and BAABBA, differ only in the names of the buyers, so together they test both stocks.
@@ -31,6 +36,7 @@ def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
     if strategy.deferred:
         pytest.skip("a purchase is one script in Redis, which cannot be interleaved")
     has_many_rows = strategy.fill_own_rows is not None
+    # Whether the second buyer can read before the first buyer has committed.
     both_can_read = strategy.waits_at_write or has_many_rows or strategy.overselling_schedules > 0
     schedules = SCHEDULES if both_can_read else BLOCKED_READ_SCHEDULES
     runs = [
@@ -47,19 +53,21 @@ def test_every_interleaving_has_the_expected_outcome(lock: str) -> None:
     assert len(wrong_runs) == strategy.overselling_schedules, wrong_runs[:1]
     assert [run for run in runs if run.report.undersold] == []
     if wrong_runs and strategy.has_transaction:
-        # Only the serial schedules, in which the purchases do not overlap, end right.
-        right_schedules = {run.schedule for run in runs if not run.is_wrong}
-        assert right_schedules == SERIAL
+        correct_schedules = {run.schedule for run in runs if not run.is_wrong}
+        assert correct_schedules == SERIAL_SCHEDULES
     if lock == "redis-in-transaction":
+        # Its flaw: it releases the lock before the commit.
         for run in runs:
             assert run.is_wrong == has_read_between_release_and_commit(run), run
 
 
 def assert_one_buyer_waits(lock: str, run: ScheduleRun) -> None:
-    """Assert that one buyer waits for the other.
+    """Assert by the log of a schedule that one buyer waits for the other.
 
     If the strategy waits at the write, the first buyer waits after both have read. Otherwise the
-    second buyer waits at the read. Without a wait the buyers would not have competed.
+    second buyer waits at the read. Without a wait the schedule would not test the strategy.
+
+    lock  the name of the strategy
     """
     first, second = run.schedule[0], run.schedule[1]
     steps = [step for step in run.log if "unlocked" not in step]
@@ -71,7 +79,10 @@ def assert_one_buyer_waits(lock: str, run: ScheduleRun) -> None:
 
 
 def has_read_between_release_and_commit(run: ScheduleRun) -> bool:
-    """Return whether one buyer read after the other's release and before the other's commit."""
+    """Return whether a buyer read after the other buyer's release and before its commit.
+
+    At that time the lock is free, but the new stock is not visible yet.
+    """
     for releaser, reader in ("AB", "BA"):
         release = f"{releaser} unlocked_before_commit"
         if release in run.log:

@@ -1,4 +1,8 @@
-"""Redlock on five real servers: the votes of a majority, and the time that they take."""
+"""The strategy `redlock` on five real Redis servers.
+
+A buyer has the lock if three of the five servers have stored its key (their votes) before the ttl
+of the keys ends.
+"""
 
 import os
 import signal
@@ -45,7 +49,10 @@ def make_lock(servers: list[Valkey], *, ttl: float, timeout: float) -> RedlockLo
 
 
 def read_votes(lock: RedlockLock, *server_numbers: int) -> list[object]:
-    """Return the value of the lock's key on these servers, by default on all five."""
+    """Return the votes of these servers: the value of the lock's key on each of them, or None.
+
+    server_numbers  by default all five servers
+    """
     return [lock.clients[number].get(lock.key) for number in server_numbers or range(5)]
 
 
@@ -54,6 +61,7 @@ def read_votes(lock: RedlockLock, *server_numbers: int) -> list[object]:
 def test_redlock_needs_three_of_five_servers(
     stopped_servers: int, redlock_urls: None, five_valkeys: list[Valkey]
 ) -> None:
+    """With two servers stopped the shop sells. With three it refuses, and deletes its two votes."""
     open_sale(1)
     outages = [Outage(server) for server in five_valkeys[:stopped_servers]]
     try:
@@ -72,8 +80,8 @@ def test_redlock_needs_three_of_five_servers(
         assert votes == 0, "the votes of the refused buyer should be deleted"
 
 
-def test_servers_are_asked_in_parallel(five_valkeys: list[Valkey]) -> None:
-    """Four servers vote although the first server is stopped, and does not answer."""
+def test_requests_are_sent_to_all_servers_at_once(five_valkeys: list[Valkey]) -> None:
+    """The first server is stopped and does not answer; the other four store the key meanwhile."""
     lock = make_lock(five_valkeys, ttl=5.0, timeout=2.0)
     with lock.hold(1):
         pass  # from now on the clients are connected to all servers
@@ -87,11 +95,11 @@ def test_servers_are_asked_in_parallel(five_valkeys: list[Valkey]) -> None:
 
 
 def test_lock_whose_votes_have_expired_is_not_acquired(five_valkeys: list[Valkey]) -> None:
-    """The votes of the first try expire before it can check them, so it does not get the lock."""
+    """The keys on the servers expire before the first try has counted them, so the try fails."""
     lock = make_lock(five_valkeys, ttl=0.3, timeout=1.0)
     votes_before_the_wait: list[object] = []
 
-    def wait_until_the_votes_expire(point: str, facts: Mapping[str, object]) -> None:
+    def wait_until_the_votes_expire(point: str, fields: Mapping[str, object]) -> None:
         if not votes_before_the_wait:  # only in the first try
             votes_before_the_wait.extend(read_votes(lock))
             eventually(lambda: read_votes(lock) == [None] * 5, what="the votes expire")
@@ -119,9 +127,12 @@ def test_release_requires_a_majority_of_deletions(
     five_valkeys: list[Valkey],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server replies with the number of keys that it deleted.
+    """The lease is RELEASED if three servers deleted the key, and else EXPIRED or UNKNOWN.
 
-    A server that does not reply may nevertheless have deleted the key.
+    A server replies with the number of keys that it deleted. A server that does not reply may
+    have deleted the key, too. So the release is UNKNOWN if such servers could complete a majority.
+
+    replies  the replies of the five servers to the DEL
     """
     lock = make_lock(five_valkeys, ttl=5.0, timeout=1.0)
     lease = lock.acquire(0)

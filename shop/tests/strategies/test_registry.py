@@ -1,4 +1,4 @@
-"""The registry: its entries are complete, true and unique."""
+"""The registry of strategies: each entry has valid fields and a name of its own."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ every_strategy = pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=ST
 
 
 def read_source(strategy: Strategy) -> str:
-    """Return the source code of a strategy."""
+    """Return the text of the file that defines a strategy."""
     return (Path(settings.BASE_DIR) / strategy.file).read_text()
 
 
@@ -29,15 +29,17 @@ def test_names_and_titles_are_unique() -> None:
 def test_fields_and_docstring_follow_the_conventions(strategy: Strategy) -> None:
     """The fields are valid, and the docstring of a flawed strategy shows how it fails.
 
-    `rush` is the expected verdict of a rush. `article` is the source, A0 to A4, or `beyond` the
-    articles. `needs` is the name of the setting that has the servers which the strategy needs.
+    `rush` is the expected verdict if many buyers come at the same moment. `article` begins with the
+    article that the strategy comes from, A0 to A4, or is `beyond`. `needs` is the name of a setting
+    with the URLs of servers, such as REDLOCK_URLS; empty if the strategy needs none.
     """
     assert re.fullmatch(r"[A-Z0-9][^.]{0,98}\.", strategy.summary), "one sentence"
     assert re.match(r"A[0-4]\b|beyond$", strategy.article)
     assert strategy.rush in {"exact", "oversold"}
     assert strategy.rush == "exact" or not strategy.sound
-    # The tests have no such servers, so the setting is empty. A wrong name has no setting.
-    assert not strategy.needs or not getattr(settings, strategy.needs)
+    if strategy.needs:
+        # A misspelled name raises AttributeError. In the tests the setting itself is empty.
+        assert not getattr(settings, strategy.needs)
     docstring = ast.get_docstring(ast.parse(read_source(strategy))) or ""
     assert docstring.startswith("FLAW: ") == (not strategy.sound), (
         "the docstring of a flawed strategy, and of no other, begins with FLAW: "
@@ -49,16 +51,17 @@ def test_fields_and_docstring_follow_the_conventions(strategy: Strategy) -> None
 
 
 def get_strategies() -> dict[str, dict[str, Any]]:
-    """Return the entries of GET /strategies by name."""
+    """Send GET /strategies, and return the JSON object of each strategy by its name."""
     entries = Client().get("/strategies").json()["strategies"]
     return {entry["name"]: entry for entry in entries}
 
 
-def test_strategies_are_listed_in_order() -> None:
+def test_strategies_are_listed_in_the_order_of_the_registry() -> None:
     assert list(get_strategies()) == list(STRATEGIES)
 
 
 def test_listed_strategy_has_its_fields() -> None:
+    """GET /strategies returns all public fields of `token-watchdog`, here written out."""
     assert get_strategies()["token-watchdog"] == {
         "name": "token-watchdog",
         "title": "Token with a watchdog",
@@ -84,6 +87,7 @@ def test_listed_strategy_has_its_fields() -> None:
 def test_strategy_is_available_if_its_servers_are_configured(
     name: str, setting: str, settings: Settings
 ) -> None:
+    """The field `available` of GET /strategies is false while the strategy's setting is empty."""
     setattr(settings, setting, [])
     assert not get_strategies()[name]["available"]
     setattr(settings, setting, ["a-server"])

@@ -1,4 +1,4 @@
-"""The optimistic strategies retry after a conflict until a deadline."""
+"""Strategies that do not lock: after a conflict with another writer they retry until a deadline."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,16 +22,20 @@ from shop.tests.purchases import (
     open_sale,
 )
 
+#: The receipt that a successful purchase of these tests returns.
 RECEIPT = Receipt(order_id=1, sale_id=1, stock_seen=1)
 
 
 @pytest.fixture
-def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses of a retry in seconds. The clock of the retry advances only by these pauses."""
-    sleeps: list[float] = []
-    time = SimpleNamespace(monotonic=lambda: sum(sleeps), sleep=sleeps.append)
-    monkeypatch.setattr(conflict_retry, "time", time)
-    return sleeps
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between the tries of a purchase, in seconds.
+
+    No test waits for them: retry_on_conflict() gets a clock that advances only by these pauses.
+    """
+    pauses: list[float] = []
+    fake_time = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
+    monkeypatch.setattr(conflict_retry, "time", fake_time)
+    return pauses
 
 
 def make_database_error(sqlstate: str | None) -> OperationalError:
@@ -45,7 +49,7 @@ def make_database_error(sqlstate: str | None) -> OperationalError:
 
 
 def make_failing_purchase(*errors: Exception) -> Callable[[Attempt], Receipt]:
-    """Return a purchase that fails with `errors`, one for each attempt, and then sells."""
+    """Return a purchase with retries. Each try raises the next of `errors`; the last try sells."""
     remaining_errors = list(errors)
 
     def buy_once(attempt: Attempt) -> Receipt:
@@ -59,45 +63,52 @@ def make_failing_purchase(*errors: Exception) -> Callable[[Attempt], Receipt]:
 # --- the deadline -------------------------------------------------------------------------------
 
 
-def test_only_the_deadline_ends_the_attempts(sleeps: list[float], settings: Settings) -> None:
-    """A limit on the attempts would undersell: in a rush of 200 buyers some need 22 attempts."""
+def test_number_of_tries_is_not_limited(pauses: list[float], settings: Settings) -> None:
+    """A purchase sells after 200 conflicts, if SHOP_LOCK_WAIT allows the time for them.
+
+    Of 200 buyers at the same moment, some need 22 tries. With a limit they would get no unit,
+    although units are left.
+    """
     settings.SHOP_LOCK_WAIT = 1000.0
     purchase = make_failing_purchase(*[Conflict()] * 200)
     assert purchase(Attempt(APPLE, "ada")) is RECEIPT
-    assert sleeps[0] <= conflict_retry.FIRST_PAUSE_SECONDS
-    assert conflict_retry.MAX_PAUSE_SECONDS / 2 < max(sleeps) <= conflict_retry.MAX_PAUSE_SECONDS
-    assert len(set(sleeps)) == 200, "the pauses are random"
+    assert pauses[0] <= conflict_retry.FIRST_PAUSE_SECONDS
+    assert conflict_retry.MAX_PAUSE_SECONDS / 2 < max(pauses) <= conflict_retry.MAX_PAUSE_SECONDS
+    assert len(set(pauses)) == 200, "the pauses should be random"
 
 
-def test_expired_deadline_is_busy(sleeps: list[float], settings: Settings) -> None:
+def test_conflict_after_the_deadline_is_busy(pauses: list[float], settings: Settings) -> None:
+    """After SHOP_LOCK_WAIT seconds of conflicts the purchase raises LockBusy."""
     settings.SHOP_LOCK_WAIT = 5.0
     purchase = make_failing_purchase(*[Conflict()] * 10_000)  # more than the deadline allows
     message = "gave up after repeated write conflicts; nothing was sold: retry with the same key"
     with pytest.raises(LockBusy, match=message) as caught:
         purchase(Attempt(APPLE, "ada"))
     assert isinstance(caught.value.__cause__, Conflict)
-    assert 5.0 < sum(sleeps) < 5.0 + conflict_retry.MAX_PAUSE_SECONDS
+    assert 5.0 < sum(pauses) < 5.0 + conflict_retry.MAX_PAUSE_SECONDS
 
 
 # --- conflicts and other errors -----------------------------------------------------------------
 
 
-def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
-    """After a serialization failure (40001) or a deadlock (40P01) no order exists.
+def test_only_conflicts_are_retried(pauses: list[float]) -> None:
+    """A purchase retries after a serialization failure (40001) or a deadlock (40P01).
 
-    After some of the other errors the order may exist. They are a lost connection (None), an ended
-    backend (57P01), timeouts (55P03, 57014), and a commit whose outcome is unknown (40003).
+    After these errors the transaction is certainly rolled back. All other errors are raised at
+    once, because after some of them the order may exist. The test tries a lost connection (None),
+    an ended backend (57P01), two timeouts (55P03, 57014), and a commit whose outcome is unknown
+    (40003).
     """
     for sqlstate in ("40001", "40P01"):
         purchase = make_failing_purchase(make_database_error(sqlstate))
         assert purchase(Attempt(APPLE, "ada")) is RECEIPT
-    sleeps.clear()
+    pauses.clear()
     for other_sqlstate in (None, "57P01", "55P03", "57014", "40003"):
         error = make_database_error(other_sqlstate)
         with pytest.raises(OperationalError) as caught:
             make_failing_purchase(error)(Attempt(APPLE, "ada"))
         assert caught.value is error
-    assert sleeps == []
+    assert pauses == []
 
 
 # --- on PostgreSQL ------------------------------------------------------------------------------
@@ -105,18 +116,20 @@ def test_only_conflicts_are_retried(sleeps: list[float]) -> None:
 
 @committed
 def test_outage_after_a_conflict_is_unavailable_not_unknown(
-    sleeps: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pauses: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The COMMIT fails with a conflict, and PostgreSQL stops before the retry.
+    """The COMMIT fails with a conflict, and before the retry PostgreSQL is no longer reachable.
 
-    After a conflict no order exists, so the outcome is known.
+    A lost connection at a COMMIT would be `unknown`, because the order may exist. But the only
+    COMMIT here failed with a conflict, so certainly no order exists.
     """
     open_sale(1)
 
     def raise_conflict() -> None:
         raise make_database_error("40001")
 
-    def lose_postgresql(seconds: float) -> None:
+    def lose_postgresql(pause_seconds: float) -> None:
+        """Run instead of the pause before the retry: PostgreSQL has no socket in `tmp_path`."""
         connection.close()
         monkeypatch.setitem(connection.settings_dict, "HOST", str(tmp_path))
 

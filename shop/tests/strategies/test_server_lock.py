@@ -1,4 +1,8 @@
-"""SHOP_LOCK: outside a demo the server chooses the strategy, which must be a sound one."""
+"""The setting SHOP_LOCK: the strategy of the shop, except in a demo (SHOP_DEMO).
+
+In a demo each request chooses its strategy by the field `lock`. Otherwise SHOP_LOCK must be a sound
+strategy (`sound` in shop/sale/strategy.py).
+"""
 
 import os
 
@@ -24,7 +28,10 @@ SOUND_STRATEGIES = [name for name, strategy in STRATEGIES.items() if strategy.so
 @committed
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "skip-locked"])
 def test_request_without_a_lock_uses_the_servers_strategy(lock: str, settings: Settings) -> None:
-    """In a demo SHOP_LOCK has no effect, and the default is `none`."""
+    """In a demo a request without the field `lock` uses `none`, and SHOP_LOCK has no effect.
+
+    Otherwise the request uses the strategy in SHOP_LOCK. It may also send the same name.
+    """
     settings.SHOP_LOCK = lock
     open_sale(1)
     assert post_buy({"buyer": "eve"}).body["lock"]["name"] == "none"
@@ -36,8 +43,9 @@ def test_request_without_a_lock_uses_the_servers_strategy(lock: str, settings: S
 
 @rolled_back
 @pytest.mark.parametrize("lock", ["none", ""])
-def test_lock_that_the_server_did_not_choose_is_refused(lock: str, settings: Settings) -> None:
-    settings.SHOP_DEMO = False  # only in a demo may the buyer choose the lock
+def test_lock_other_than_the_servers_is_refused(lock: str, settings: Settings) -> None:
+    """Except in a demo, the field `lock` must be left out or be the same as SHOP_LOCK (`redis`)."""
+    settings.SHOP_DEMO = False
     open_sale(1)
     message = "the server chooses the lock: leave `lock` out, or send the server's"
     assert_refused(buy(lock=lock), 400, message, "redis")
@@ -46,7 +54,11 @@ def test_lock_that_the_server_did_not_choose_is_refused(lock: str, settings: Set
 
 @committed
 def test_key_is_replayed_after_the_strategy_changed(settings: Settings) -> None:
-    """The request does not name a lock, so it is the same request under another SHOP_LOCK."""
+    """A repeated request is answered with its order, although SHOP_LOCK is now another strategy.
+
+    The request has no field `lock`, so both times it is the same request. A different request with
+    the same key is refused (422).
+    """
     settings.SHOP_DEMO = False
     open_sale(2)
     first = post_buy({"buyer": "ada"}, key="k1")
@@ -63,7 +75,10 @@ def test_key_is_replayed_after_the_strategy_changed(settings: Settings) -> None:
 
 @rolled_back
 def test_unsound_server_lock_is_an_error(settings: Settings) -> None:
-    """Outside a demo, SHOP_LOCK has to name a sound strategy."""
+    """Except in a demo, a SHOP_LOCK that is not a sound strategy fails the system check.
+
+    A strategy is sound if no known fault of the load test makes it oversell or blocks its buyers.
+    """
     for lock in (*STRATEGIES, "", "Redis"):  # the last two are not names of strategies
         settings.SHOP_LOCK = lock
         settings.SHOP_DEMO = True

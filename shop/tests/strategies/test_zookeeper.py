@@ -1,4 +1,8 @@
-"""The ZooKeeper lock on a real server: the queue, sessions that end, and holders that die."""
+"""The strategy `zookeeper` on a real server: the queue of nodes, and sessions that end.
+
+Each buyer creates a node in ZooKeeper. The buyer with the lowest node holds the lock; every other
+buyer watches the node before its own. If a client's session ends, ZooKeeper deletes its nodes.
+"""
 
 import os
 import signal
@@ -29,8 +33,8 @@ from shop.tests.purchases import (
 SESSION_TIMEOUT_SECONDS = 1.0
 
 
-def connected_client(server: ZooKeeper) -> Iterator[Any]:
-    """Yield a client with a new session."""
+def open_session(server: ZooKeeper) -> Iterator[Any]:
+    """Yield a client with a new session on the server, and close it afterwards."""
     client = connect(server.hosts, ttl=SESSION_TIMEOUT_SECONDS)
     yield client
     client.stop()
@@ -40,12 +44,13 @@ def connected_client(server: ZooKeeper) -> Iterator[Any]:
 @pytest.fixture
 def other_client(zookeeper_server: ZooKeeper) -> Iterator[Any]:
     """A client with a second session, like that of another process."""
-    yield from connected_client(zookeeper_server)
+    yield from open_session(zookeeper_server)
 
 
 @pytest.fixture
 def client(zookeeper_server: ZooKeeper) -> Iterator[Any]:
-    yield from connected_client(zookeeper_server)
+    """The client whose session holds the locks of the fixture `lock`."""
+    yield from open_session(zookeeper_server)
 
 
 @pytest.fixture
@@ -54,12 +59,12 @@ def lock(client: Any, request: pytest.FixtureRequest) -> ZookeeperLock:
 
 
 def read_queue(lock: ZookeeperLock) -> list[str]:
-    """Return the names of the holder's node and of the waiters' nodes, in any order."""
+    """Return the names of the ZooKeeper nodes of the holder and of all waiters, in any order."""
     return lock._list_nodes(SESSION_TIMEOUT_SECONDS)
 
 
 def sequence_number(node: str) -> str:
-    """Return the number that ZooKeeper has appended to the name of a node."""
+    """Return the ten digits that ZooKeeper has appended to the name of a node."""
     return node[-10:]
 
 
@@ -95,13 +100,13 @@ def test_buyers_get_the_lock_in_order(lock: ZookeeperLock) -> None:
 
 
 def test_waiter_gets_a_lock_released_just_before_its_watch(lock: ZookeeperLock) -> None:
-    """The holder releases the lock just before the waiter begins to watch the holder's node.
+    """The holder's node is deleted after the waiter saw it, and before the waiter watches it.
 
-    The waiter must not wait for an event of a node that no longer exists.
+    No event will tell the waiter about the deletion, so it must not wait for an event.
     """
     lease = lock.acquire(1)
 
-    def release(point: str, facts: Mapping[str, object]) -> None:
+    def release(point: str, fields: Mapping[str, object]) -> None:
         assert point == "zookeeper:before_watch"
         lease.release()
 
@@ -122,7 +127,10 @@ def end_session(client: Any) -> None:
 
 
 def test_end_of_the_session_notifies_the_holder(lock: ZookeeperLock) -> None:
-    """The lock is lost with the session, and can be acquired again in a new session."""
+    """The lease of a holder whose session has ended is lost: check() raises.
+
+    The client opens a new session, in which it can acquire the lock again.
+    """
     lease = lock.acquire(1)
     lease.check()
     end_session(lock.client)
@@ -135,7 +143,10 @@ def test_end_of_the_session_notifies_the_holder(lock: ZookeeperLock) -> None:
 
 
 def test_end_of_the_session_notifies_the_waiter(lock: ZookeeperLock, other_client: Any) -> None:
-    """The waiter then leaves the queue, so it cannot become the holder."""
+    """A waiter whose session has ended gets an error instead of the lock.
+
+    ZooKeeper has deleted the waiter's node with the session.
+    """
     waiter = ZookeeperLock(other_client, lock.name, ttl=SESSION_TIMEOUT_SECONDS)
     with lock.hold(1), ThreadPoolExecutor(1) as pool:
         acquiring = pool.submit(waiter.acquire, 20)
@@ -147,9 +158,9 @@ def test_end_of_the_session_notifies_the_waiter(lock: ZookeeperLock, other_clien
 
 
 def test_acquire_fails_while_the_server_does_not_answer(zookeeper_server: ZooKeeper) -> None:
-    """While the server is stopped, the release of an earlier lease is `unknown`.
+    """While the server is stopped, acquire() raises, and release() of an earlier lease is UNKNOWN.
 
-    Once the server answers again, the ZooKeeper nodes of both attempts are deleted.
+    As soon as the server answers again, the client deletes the nodes of both calls.
     """
     process = zookeeper_server._process.process
     assert process is not None
@@ -174,24 +185,25 @@ def test_acquire_fails_while_the_server_does_not_answer(zookeeper_server: ZooKee
 
 
 @committed
-@pytest.mark.parametrize("is_another_connecting", [False, True])
+@pytest.mark.parametrize("is_other_buyer_connecting", [False, True])
 def test_missing_zookeeper_is_unavailable(
-    is_another_connecting: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    is_other_buyer_connecting: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While one buyer tries to connect, all other buyers are refused.
+    """A buyer is refused if the server does not answer, or if another buyer is still connecting.
 
-    If 200 buyers tried one after another, that would take a quarter of an hour.
+    If 200 buyers tried to connect one after another, each for CONNECT_TIMEOUT_SECONDS (5 s), the
+    last buyer would wait for a quarter of an hour.
     """
     open_sale(1)
     settings.ZOOKEEPER_HOSTS = f"127.0.0.1:{find_free_port()}"
     monkeypatch.setattr(zookeeper, "CONNECT_TIMEOUT_SECONDS", 0.1)
     # Earlier tests may have cached a connection, which this test must not use.
     monkeypatch.setattr(zookeeper, "_connect_once", zookeeper._connect_once.__wrapped__)
-    with zookeeper._connect_mutex if is_another_connecting else nullcontext():
+    with zookeeper._connect_mutex if is_other_buyer_connecting else nullcontext():
         answer = buy(lock="zookeeper")
     message = (
         "ZooKeeper does not answer; nothing was sold: retry with the same key"
-        if is_another_connecting
+        if is_other_buyer_connecting
         else LOCK_SERVER_ERROR
     )
     assert_retry_later(answer, "unavailable", message)
