@@ -42,6 +42,6 @@ def test_repeated_autocommit_purchase_takes_another_unit() -> None:
     """
     open_sale(3, lock="autocommit")
     first = buy(lock="autocommit", key="k1")
-    again = buy(lock="autocommit", key="k1")
-    assert (again.status, again.body["order"]) == (200, first.body["order"])
+    retry = buy(lock="autocommit", key="k1")
+    assert (retry.status, retry.body["order"]) == (200, first.body["order"])
     assert count_orders_and_stock() == (1, 1)

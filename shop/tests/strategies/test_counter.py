@@ -124,8 +124,8 @@ def test_unit_stays_reserved_after_an_unknown_commit() -> None:
         assert buy_by_counter(key="k1").body["outcome"] == "unknown"
     assert read_counter(sale.pk) == (0, {b"k1"}), "the reservation should be kept"
     assert buy_by_counter(key="k2").status == 409, "another key should not get the unit"
-    again = buy_by_counter(key="k1")
-    assert (again.status, again.body["replayed"]) == (201, False)
+    retry = buy_by_counter(key="k1")
+    assert (retry.status, retry.body["replayed"]) == (201, False)
     assert count_orders_and_stock() == (1, 0)
 
 

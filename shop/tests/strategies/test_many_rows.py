@@ -1,7 +1,7 @@
-"""`buckets` and `skip-locked`, which divide the units of a sale among many rows.
+"""The strategies `buckets` and `skip-locked`, which divide the units of a sale among many rows.
 
-The tests check where the units are stored and counted. Forced interleavings show which buyer gets
-the last unit, and the answers of its rivals.
+`buckets` has some rows with many units each, `skip-locked` a row for each unit. The tests check
+where the units are stored and counted, and which of several concurrent buyers gets the last unit.
 """
 
 import json
@@ -38,7 +38,11 @@ on_many_rows = pytest.mark.parametrize("lock", ["buckets", "skip-locked"])
 
 
 def expected_units_by_table(lock: str, units: int) -> tuple[int, int, int]:
-    """Return the units in the product's row, in buckets, and in rows of single units."""
+    """Return where `buckets` or `skip-locked` stores the units of a new sale.
+
+    Like count_units_by_table(), it returns the units in the product's row, in buckets, and in rows
+    of single units.
+    """
     return (0, units, 0) if lock == "buckets" else (0, 0, units)
 
 
@@ -47,6 +51,7 @@ def expected_units_by_table(lock: str, units: int) -> tuple[int, int, int]:
 
 @on_many_rows
 def test_restock_stores_the_units_for_the_servers_strategy(lock: str, settings: Settings) -> None:
+    """Except in a demo, the rows in which a restock stores the units depend on SHOP_LOCK."""
     settings.SHOP_DEMO = False
     settings.SHOP_LOCK = lock
     assert count_units_by_table(open_sale(20)) == expected_units_by_table(lock, 20)
@@ -56,7 +61,8 @@ def test_restock_stores_the_units_for_the_servers_strategy(lock: str, settings: 
 
 @on_many_rows
 def test_restock_stores_20_000_units_with_one_insert(lock: str) -> None:
-    open_sale(1)  # closing a sale is part of the restock that is counted
+    """The number of queries of a restock does not grow with the number of units."""
+    open_sale(1)  # the counted restock has to close this sale
     with CaptureQueriesContext(connection) as queries:
         sale = open_sale(20_000, lock=lock)
     inserts = [query for query in queries if query["sql"].startswith("INSERT INTO")]
@@ -65,8 +71,8 @@ def test_restock_stores_20_000_units_with_one_insert(lock: str) -> None:
     assert count_units_by_table(sale) == expected_units_by_table(lock, 20_000)
 
 
-def test_too_many_rows_are_refused() -> None:
-    """After the refusal the previous sale is still open."""
+def test_sale_of_too_many_units_is_refused() -> None:
+    """`skip-locked` would need more than MAX_UNITS rows. The previous sale stays open."""
     sale = open_sale(1)
     with pytest.raises(BadInput, match="is too large for this strategy"):
         open_sale(skip_locked.MAX_UNITS + 1, lock="skip-locked")
@@ -80,7 +86,7 @@ def test_too_many_rows_are_refused() -> None:
 def test_every_report_adds_up_the_units_of_many_rows(
     lock: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The units are in many rows, and each report adds all of them up."""
+    """The HTTP API, the recent reports, the command and the closed sale have the same stock."""
     sale = open_sale(20, lock=lock)
     assert [buy(lock=lock, buyer=f"b{number}").status for number in range(3)] == [201] * 3
     report = reports.sale_report(sale.pk).as_dict()
@@ -95,12 +101,15 @@ def test_every_report_adds_up_the_units_of_many_rows(
 
 
 @on_many_rows
-def test_strategy_without_its_units_sells_nothing(lock: str) -> None:
-    """The units of a sale are in the table of one strategy. Other strategies find no unit."""
+def test_only_the_strategy_of_a_sale_finds_its_units(lock: str) -> None:
+    """A sale is opened for one strategy. Any other strategy looks for units in other rows.
+
+    A buyer under such a strategy is refused (409), although units are left.
+    """
     open_sale(3)
-    refused = buy(lock=lock)
-    assert (refused.status, count_orders_and_stock()) == (409, (0, 3))
-    assert "Open one for this lock with POST /restock." in refused.body["error"]
+    refusal = buy(lock=lock)
+    assert (refusal.status, count_orders_and_stock()) == (409, (0, 3))
+    assert "Open one for this lock with POST /restock." in refusal.body["error"]
     sale = open_sale(3, lock=lock)
     assert buy(lock=lock).status == 201
     for other_lock in ("row-lock", "conditional", "redis"):
@@ -116,7 +125,7 @@ def test_strategy_without_its_units_sells_nothing(lock: str) -> None:
 def start_waiting_buyer(
     threads: Interleaving, name: str, call: Callable[[], JsonReply]
 ) -> StoppingActor:
-    """Start a buyer who waits for a row that another buyer holds."""
+    """Start a buyer, and return it as soon as it waits for a row that another buyer has locked."""
     actor = threads.start(name, call).resume()
     eventually(has_waiting_statement, what=f"{name} waits for a row")
     assert actor.is_between_steps(), threads.log
@@ -124,18 +133,18 @@ def start_waiting_buyer(
 
 
 def purchase_of(lock: str, buyer: str, **fields: str) -> Callable[[], JsonReply]:
-    """Return a purchase, to be made in a thread of an interleaving."""
+    """Return a function that buys under this strategy, for a thread of an Interleaving."""
     return partial(buy, lock=lock, buyer=buyer, **fields)
 
 
 @pytest.fixture
 def choose_first_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every buyer choose the first bucket that has a unit."""
-    monkeypatch.setattr(random, "choice", min)
+    """Let every buyer choose the bucket with the lowest number that has a unit."""
+    monkeypatch.setattr(random, "choice", min)  # instead of a random number
 
 
 def roll_back(buyer: StoppingActor) -> None:
-    """Let the buyer fail after its write, so that its purchase is rolled back."""
+    """Raise Unavailable in a buyer who is stopped before the commit, so that it rolls back."""
     assert buyer.resume(Unavailable()).finish().status == 503
 
 
@@ -146,7 +155,7 @@ def roll_back(buyer: StoppingActor) -> None:
 def test_last_unit_of_the_second_bucket_is_sold_once(
     a_rolls_back: bool, choose_first_bucket: None
 ) -> None:
-    """A and B choose the first of two buckets, and another buyer takes its only unit.
+    """Buyers A and B choose the first of two buckets, but a third buyer takes its only unit.
 
     Both then try the second bucket. B gets the last unit only if A rolls back.
     """
@@ -174,7 +183,7 @@ def test_last_unit_of_the_second_bucket_is_sold_once(
 
 @pytest.mark.parametrize("b_rolls_back", [False, True])
 def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
-    """A and B have locked both units, so C waits. It gets B's unit if B rolls back."""
+    """Buyers A and B have locked both units, so C waits. C gets B's unit if B rolls back."""
     sale = open_sale(2, lock="skip-locked")
     with Interleaving() as threads:
         a = threads.start("A", purchase_of("skip-locked", "A")).run_to("after_read")
@@ -191,26 +200,27 @@ def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
 
 
 def test_concurrent_repeat_of_a_request_returns_its_unit() -> None:
-    """A sends the same request twice at once, so each of the two requests holds a unit.
+    """Buyer A sends a request twice at the same time, and each of the two requests locks a unit.
 
-    The second request then finds the order of the first, and gives its unit back. C buys this unit.
+    The second request is answered with the order of the first request, and releases its own unit.
+    Buyer C buys that unit.
     """
     sale = open_sale(2, lock="skip-locked")
     request = purchase_of("skip-locked", "A", key="k1")
     with Interleaving() as threads:
         first = threads.start("first", request).run_to("before_commit")
-        again = threads.start("again", request).run_to("after_read")
-        again.resume()
+        second = threads.start("second", request).run_to("after_read")
+        second.resume()
         eventually(has_waiting_statement, what="the second request waits for the first")
         c = threads.start("C", purchase_of("skip-locked", "C")).resume()
         assert first.finish().status == 201
-        assert (again.finish().status, c.finish().status) == (200, 201)
+        assert (second.finish().status, c.finish().status) == (200, 201)
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
 
 
 @on_many_rows
 def test_buyers_of_different_units_do_not_wait(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under `row-lock` the second buyer would wait for the first."""
+    """Two buyers buy at once. Under `row-lock` the second buyer would wait for the first."""
     open_sale(2, lock=lock)
     with Interleaving() as threads:
         monkeypatch.setattr(random, "choice", min)  # A takes the first bucket, B the last one

@@ -67,14 +67,14 @@ def test_redlock_needs_three_of_five_servers(
     try:
         for outage in outages:
             outage.begin()
-        answer = buy(lock="redlock")
+        reply = buy(lock="redlock")
     finally:
         for outage in outages:
             outage.end()
     if stopped_servers == 2:
-        assert (answer.status, count_orders_and_stock()) == (201, (1, 0))
+        assert (reply.status, count_orders_and_stock()) == (201, (1, 0))
     else:
-        assert_retry_later(answer, "unavailable", LOCK_SERVER_ERROR)
+        assert_retry_later(reply, "unavailable", LOCK_SERVER_ERROR)
         assert count_orders_and_stock() == (0, 1)
         votes = sum(client.dbsize() for client in redlock.redlock_clients())
         assert votes == 0, "the votes of the refused buyer should be deleted"

@@ -135,10 +135,10 @@ def test_outage_after_a_conflict_is_unavailable_not_unknown(
 
     monkeypatch.setattr(connections["default"], "commit", raise_conflict)
     monkeypatch.setattr("shop.strategies.shared.conflict_retry.time.sleep", lose_postgresql)
-    answer = buy(lock="serializable")
+    reply = buy(lock="serializable")
     monkeypatch.undo()
     assert_retry_later(
-        answer,
+        reply,
         "unavailable",
         "the database does not answer; nothing was sold: retry with the same key",
     )

@@ -200,11 +200,11 @@ def test_missing_zookeeper_is_unavailable(
     # Earlier tests may have cached a connection, which this test must not use.
     monkeypatch.setattr(zookeeper, "_connect_once", zookeeper._connect_once.__wrapped__)
     with zookeeper._connect_mutex if is_other_buyer_connecting else nullcontext():
-        answer = buy(lock="zookeeper")
+        reply = buy(lock="zookeeper")
     message = (
         "ZooKeeper does not answer; nothing was sold: retry with the same key"
         if is_other_buyer_connecting
         else LOCK_SERVER_ERROR
     )
-    assert_retry_later(answer, "unavailable", message)
+    assert_retry_later(reply, "unavailable", message)
     assert count_orders_and_stock() == (0, 1)
