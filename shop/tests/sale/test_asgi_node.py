@@ -1,7 +1,8 @@
-"""A real asgi node: waiting buyers need no threads, and are answered after SIGTERM.
+"""A node with an event loop (WEB_SERVER=asgi), as a real process.
 
-A client that leaves keeps no place in the queue and no connection. A body that is too large or too
-slow is refused.
+Buyers wait for the lock without threads, and are served even after a SIGTERM. A client that
+disconnects loses its place in the queue, and its database connection returns to the pool. A request
+body that is too large or too slow is refused.
 """
 
 import http.client
@@ -24,6 +25,8 @@ from shop.tests.node import Node, make_node
 from shop.tests.purchases import eventually
 
 WAITING_BUYERS = 150
+#: Threads of the node for strategies whose buyers wait in a thread.
+NODE_THREADS = 4
 COUNT_STATEMENTS_THAT_WAIT = """
     SELECT count(*) FROM pg_stat_activity
     WHERE wait_event_type = 'Lock' AND datname = current_database()
@@ -32,15 +35,15 @@ COUNT_STATEMENTS_THAT_WAIT = """
 
 @pytest.fixture(scope="module")
 def node(folder: Path, valkey: Valkey) -> Iterator[Node]:
-    """A node with an event loop, and four threads for the strategies that block."""
+    """A node with an event loop. All tests of this module use the same node."""
     log = folder / "asgi.log"
-    with make_node(log, valkey=valkey, WEB_SERVER="asgi", WEB_THREADS="4") as node:
+    with make_node(log, valkey=valkey, WEB_SERVER="asgi", WEB_THREADS=str(NODE_THREADS)) as node:
         yield node
 
 
 @contextmanager
 def hold_lock(valkey: Valkey) -> Iterator[RedisLock]:
-    """Hold the lock of the strategy `redis` on apples, until the block ends."""
+    """Hold the lock under which the strategy `redis` sells apples, until the block ends."""
     with redis.Redis(port=valkey.port, db=1) as client:
         lock = RedisLock(client, "redis:apple", ttl=30)
         with lock.hold(wait=5):
@@ -48,7 +51,10 @@ def hold_lock(valkey: Valkey) -> Iterator[RedisLock]:
 
 
 def send_purchase(node: Node, number: int) -> socket.socket:
-    """Send the purchase of buyer `b<number>` under `redis`, and return its connection."""
+    """Send a purchase of buyer `b<number>` under `redis`, and return the connection.
+
+    This does not wait for the response: read_status() does.
+    """
     body = json.dumps({"buyer": f"b{number}", "lock": "redis"}).encode()
     client = connect(node)
     client.sendall(
@@ -63,11 +69,11 @@ def connect(node: Node) -> socket.socket:
 
 
 def read_status(client: socket.socket) -> int:
-    """Wait for the answer on a connection, and return its status."""
-    answer = http.client.HTTPResponse(client)
-    answer.begin()
-    answer.read()
-    return answer.status
+    """Wait for the HTTP response on a connection, and return its status."""
+    response = http.client.HTTPResponse(client)
+    response.begin()
+    response.read()
+    return response.status
 
 
 def count_threads(node: Node) -> int:
@@ -83,7 +89,10 @@ def accepts_connections(node: Node) -> bool:
 
 
 def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
-    """150 buyers wait at a node of four threads, and all are answered."""
+    """Far more buyers than NODE_THREADS wait for the lock at once, and all of them are answered.
+
+    There is one unit less than there are buyers, so the last one gets 409.
+    """
     sale = node.restock(WAITING_BUYERS - 1)
     threads_before = count_threads(node)
     with ExitStack() as buyers:
@@ -97,7 +106,7 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
                 what="all buyers wait",
                 timeout=30,
             )
-            assert count_threads(node) - threads_before < 20  # far fewer threads than buyers
+            assert count_threads(node) - threads_before < 20  # far fewer than WAITING_BUYERS
             assert node.get("/healthz")[0] == 200
         answers = Counter(read_status(client) for client in clients)
     assert answers == {201: WAITING_BUYERS - 1, 409: 1}
@@ -105,7 +114,10 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
 
 
 def test_buyer_leaves_the_queue_if_the_client_disconnects(node: Node, valkey: Valkey) -> None:
-    """Otherwise the absent buyer would get the lock and a unit, but no answer."""
+    """A buyer whose client has disconnected leaves the queue for the lock, and buys nothing.
+
+    Otherwise the absent buyer would get the lock and a unit, but no response.
+    """
     sale = node.restock(5)
     with hold_lock(valkey) as lock:
         leaving_client = send_purchase(node, 0)
@@ -119,25 +131,29 @@ def test_buyer_leaves_the_queue_if_the_client_disconnects(node: Node, valkey: Va
 
 
 def test_waiting_threads_do_not_block_a_holder(node: Node, valkey: Valkey) -> None:
-    """Eight buyers under `token` wait in all threads of their pool, and a buyer under `redis` buys.
+    """Buyers under `token` wait in all threads of one pool, and a buyer under `redis` still buys.
 
-    The threads in which `redis` writes belong to another pool.
+    The threads in which a holder of the lock of `redis` sells belong to another pool.
     """
-    with redis.Redis(port=valkey.port, db=1) as client, ThreadPoolExecutor(8) as pool:
+    waiting_count = 2 * NODE_THREADS
+    with redis.Redis(port=valkey.port, db=1) as client, ThreadPoolExecutor(waiting_count) as pool:
         node.restock(10)
         client.set("lock:token:apple", "another-buyer")
         body = b'{"buyer": "slow", "lock": "token"}'
-        purchases = [pool.submit(node.request_json, "POST", "/buy", body) for _ in range(8)]
+        purchases = [
+            pool.submit(node.request_json, "POST", "/buy", body) for _ in range(waiting_count)
+        ]
         assert node.request_json("POST", "/buy", b'{"buyer": "ada", "lock": "redis"}')[0] == 201
-        assert not all(purchase.done() for purchase in purchases), "no buyer waited"
+        assert not all(purchase.done() for purchase in purchases), "a buyer should still wait"
         client.delete("lock:token:apple")
-        assert Counter(purchase.result()[0] for purchase in purchases) == {201: 8}
+        assert Counter(purchase.result()[0] for purchase in purchases) == {201: waiting_count}
 
 
-def test_page_whose_client_left_returns_its_connection(node: Node) -> None:
-    """The clients disconnect while each of their pages holds a connection and waits for a table.
+def test_connection_returns_to_the_pool_after_a_disconnect(node: Node) -> None:
+    """Clients request a report, and disconnect while the node's queries wait for a locked table.
 
-    If a page did not return its connection, the pool would never get it back.
+    There are as many requests as connections in the pool. If they did not return their connections,
+    the last request would get none.
     """
     node.restock(5)
     pool_size = int(node.environment["SHOP_DB_POOL"])
@@ -149,20 +165,20 @@ def test_page_whose_client_left_returns_its_connection(node: Node) -> None:
                     client = clients.enter_context(connect(node))
                     client.sendall(b"GET /sales/latest HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
-                def all_pages_wait() -> bool:
+                def all_requests_wait() -> bool:
                     row = locking_connection.execute(COUNT_STATEMENTS_THAT_WAIT).fetchone()
                     return row == (pool_size,)
 
-                eventually(all_pages_wait, what="all pages wait for the table")
+                eventually(all_requests_wait, what="all requests wait for the table")
             assert node.get("/healthz")[0] == 200  # the node has noticed that the clients are gone
         assert node.get("/sales/latest")[0] == 200
 
 
 MEGABYTE = 1_000_000
-#: The test of an endless body fails if the node has taken this much of it.
+#: A client stops here. The test then fails, because the node should have refused the body earlier.
 MAX_SENT_BYTES = 64 * MEGABYTE
 BUY_HEAD = "POST /buy HTTP/1.1\r\nHost: localhost\r\n"
-#: Kind of a request -> all that precedes its body, in which the size of the body is filled in.
+#: Kind of a request -> its request line and headers. `{}` stands for the size of the body in bytes.
 REQUEST_HEADS = {
     "announced": BUY_HEAD + "Content-Length: {}\r\n\r\n",
     "to an unknown path": BUY_HEAD.replace("/buy", "/nothing") + "Content-Length: {}\r\n\r\n",
@@ -184,17 +200,20 @@ def count_temporary_bytes(node: Node) -> int:
 
 @pytest.mark.parametrize("head", REQUEST_HEADS)
 def test_large_body_is_413_in_json(node: Node, head: str) -> None:
-    """`head` names the head that the client sends before a body of a megabyte."""
+    """The client sends a body of a megabyte.
+
+    head  a key of REQUEST_HEADS: how the client announces the size
+    """
     with connect(node) as client:
         client.sendall(REQUEST_HEADS[head].format(MEGABYTE).encode() + bytes(MEGABYTE))
         if head == "chunked":
             client.sendall(b"\r\n0\r\n\r\n")  # the end of the chunk, and the last chunk
-        answer = http.client.HTTPResponse(client)
-        answer.begin()
-        assert (answer.status, answer.headers["Connection"]) == (413, "close")
-        assert len(answer.headers["X-Request-ID"]) == 32
-        assert answer.headers["X-Frame-Options"] == "DENY"
-        assert json.loads(answer.read()) == {
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        assert (response.status, response.headers["Connection"]) == (413, "close")
+        assert len(response.headers["X-Request-ID"]) == 32
+        assert response.headers["X-Frame-Options"] == "DENY"
+        assert json.loads(response.read()) == {
             "outcome": "error",
             "error": "the body is too large",
             "allowed": ["16384 bytes"],
@@ -204,7 +223,12 @@ def test_large_body_is_413_in_json(node: Node, head: str) -> None:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads open files from /proc")
 @pytest.mark.parametrize("head", REQUEST_HEADS)
 def test_endless_body_is_cut_off_and_not_stored(node: Node, head: str) -> None:
-    """The client announces a body of 10 GB, and sends it until the node closes the connection."""
+    """The client announces a body of 10 GB, and sends it until the node closes the connection.
+
+    Meanwhile the node's temporary files stay smaller than a megabyte.
+
+    head  a key of REQUEST_HEADS: how the client announces the size
+    """
     bytes_before = count_temporary_bytes(node)
     sent_bytes = 0
     is_cut_off = False
@@ -229,14 +253,22 @@ def test_slow_body_is_408(node: Node, path: str) -> None:
 
 
 def test_sigterm_answers_all_waiting_buyers(node: Node, valkey: Valkey) -> None:
-    """This test stops the node that all tests of the module use, so it runs last."""
+    """After SIGTERM the node accepts no connection, but sells to the buyers who already wait.
+
+    This test stops the node that all tests of the module use, so it must be the last one.
+    """
+    buyer_count = 20
     node.restock(100)
     process = node.process
     with ExitStack() as buyers:
         with hold_lock(valkey) as lock:
-            clients = [buyers.enter_context(send_purchase(node, number)) for number in range(20)]
+            clients = [
+                buyers.enter_context(send_purchase(node, number)) for number in range(buyer_count)
+            ]
             eventually(
-                lambda: len(lock.inspect().waiters) == 20, what="all buyers wait", timeout=30
+                lambda: len(lock.inspect().waiters) == buyer_count,
+                what="all buyers wait",
+                timeout=30,
             )
             process.send_signal(signal.SIGTERM)
             eventually(
@@ -245,5 +277,5 @@ def test_sigterm_answers_all_waiting_buyers(node: Node, valkey: Valkey) -> None:
                 timeout=10,
             )
             assert process.poll() is None
-        assert Counter(read_status(client) for client in clients) == {201: 20}
+        assert Counter(read_status(client) for client in clients) == {201: buyer_count}
     assert process.wait(10) == 0

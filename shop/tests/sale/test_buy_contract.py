@@ -1,6 +1,7 @@
-"""POST /buy: the answers with their statuses, headers and whole bodies.
+"""The responses to POST /buy: their statuses, headers and whole bodies.
 
-test_every_strategy.py has the outcomes that every strategy can have.
+Here they are checked for a few strategies. test_every_strategy.py checks each outcome under every
+strategy.
 """
 
 from functools import partial
@@ -40,10 +41,11 @@ pytestmark = committed
 
 @pytest.mark.parametrize("lock", SAMPLE_STRATEGIES)
 def test_sold_unit_is_201(lock: str) -> None:
+    """The response and the order have all fields. `none` has no lock, and only `redis` a fence."""
     sale = open_sale(3)
-    answer = buy(lock=lock, buyer="ada", hold_ms=20)
+    reply = buy(lock=lock, buyer="ada", hold_ms=20)
     order = PurchaseHistory.objects.get()
-    lock_body = answer.body["lock"]
+    lock_body = reply.body["lock"]
     expected_lock: dict[str, object] = {"name": lock}
     if lock != "none":
         expected_lock |= {
@@ -54,8 +56,8 @@ def test_sold_unit_is_201(lock: str) -> None:
         }
         assert lock_body["waited_ms"] >= 0
         assert 20 <= lock_body["held_ms"] < 10_000
-    assert answer.status == 201
-    assert answer.body == {
+    assert reply.status == 201
+    assert reply.body == {
         "outcome": "sold",
         "order": order.pk,
         "sale": sale.pk,
@@ -63,7 +65,7 @@ def test_sold_unit_is_201(lock: str) -> None:
         "replayed": False,
         "lock": expected_lock,
     }
-    assert "Retry-After" not in answer.headers
+    assert "Retry-After" not in reply.headers
     assert (order.fence is not None) == (lock == "redis")
     assert (order.purchaser, order.product_name) == ("ada", APPLE)
     assert (order.lock, order.stock_seen) == (lock, 3)
@@ -90,15 +92,15 @@ def test_body_overrides_query_and_query_overrides_defaults() -> None:
 def test_purchase_is_201_if_its_lock_is_lost_after_the_commit(
     lock: str, released: str, redis_outage: Outage
 ) -> None:
-    """The unit is sold, and the field `released` says that the release of the lock failed.
+    """The unit is sold, and the field `released` tells how the release of the lock failed.
 
-    The lock is deleted (`expired`), or Redis is killed (`unknown`).
+    released  `expired`: the lock was deleted; `unknown`: Redis was killed
     """
     open_sale(1)
     lose_lock = locks_client().flushdb if released == "expired" else redis_outage.begin
     with use_probe(make_probe("after_commit", lose_lock)):
-        answer = buy(lock=lock)
-    assert (answer.status, answer.body["lock"]["released"]) == (201, released)
+        reply = buy(lock=lock)
+    assert (reply.status, reply.body["lock"]["released"]) == (201, released)
     assert count_orders_and_stock() == (1, 0)
 
 
@@ -109,9 +111,9 @@ def test_purchase_is_201_if_its_lock_is_lost_after_the_commit(
 def test_purchase_without_postgresql_is_503_unavailable(lock: str, tmp_path: Path) -> None:
     open_sale(1)
     with connect_django_to(tmp_path):  # no PostgreSQL server has its socket in this folder
-        answer = buy(lock=lock)
+        reply = buy(lock=lock)
     assert_retry_later(
-        answer,
+        reply,
         "unavailable",
         "the database does not answer; nothing was sold: retry with the same key",
     )
@@ -124,28 +126,32 @@ def test_purchase_without_postgresql_is_503_unavailable(lock: str, tmp_path: Pat
 
 
 def test_waiting_buyer_gets_410_after_the_sale_closed() -> None:
-    """The buyer waits for the lock until the next sale is open.
+    """A buyer requests a unit of a certain sale, which closes while the buyer waits for the lock.
 
-    Without the number of the sale in the request, a unit of the next sale would be sold.
+    Without the number of the sale in the request, the buyer would get a unit of the next sale.
     """
-    first = open_sale(5)
-    with Interleaving() as run:
-        holder = run.start("holder", partial(buy, lock="redis", buyer="holder", sale=first.pk))
+    closed_sale = open_sale(5)
+    with Interleaving() as threads:
+        holder = threads.start(
+            "holder", partial(buy, lock="redis", buyer="holder", sale=closed_sale.pk)
+        )
         holder.run_to("after_read")
-        waiter = run.start("waiter", partial(buy, lock="redis", buyer="waiter", sale=first.pk))
+        waiter = threads.start(
+            "waiter", partial(buy, lock="redis", buyer="waiter", sale=closed_sale.pk)
+        )
         waiter.resume()
         eventually(
             lambda: locks_client().zcard("lock:{redis:apple}:places") > 0,
             what="the waiter queues for the lock",
         )
         assert holder.finish().status == 201
-        second = open_sale(7)
-        refused = waiter.finish()
-    assert refused.body == {
+        next_sale = open_sale(7)
+        refusal = waiter.finish()
+    assert refusal.body == {
         "outcome": "closed",
         "error": "The sale in the request is over; nothing was sold. Buy in the sale that is open.",
     }
-    assert (refused.status, second.orders.count(), count_orders_and_stock()[1]) == (410, 0, 7)
+    assert (refusal.status, next_sale.orders.count(), count_orders_and_stock()[1]) == (410, 0, 7)
 
 
 # --- a lock inside a transaction, which would be free before the commit -------------------------

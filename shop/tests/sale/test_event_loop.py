@@ -1,4 +1,8 @@
-"""Purchases in an event shop: the bound on waiting buyers, leaving clients, failing servers."""
+"""Purchases in an event loop, as on an asgi node.
+
+The tests check the limit on waiting buyers, clients that disconnect, and servers that fail. To
+cancel the task of a purchase has the same effect as a client that disconnects.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -36,11 +40,12 @@ async def wait_until(condition: Callable[[], object]) -> None:
 async def queue_of_buyers(
     shop: ShopInLoop, lock: str, waiting: int
 ) -> AsyncIterator[tuple[FirstBuyerGate, list[asyncio.Task[JsonReply]]]]:
-    """Stop a buyer in the critical section, and queue other buyers behind it, until the block ends.
+    """In the block, buyer `b0` is stopped in the critical section, and other buyers wait for it.
 
-    Yields the gate that stops the buyer, and all purchases. The first is that of the stopped buyer.
+    Yields the gate that stops `b0`, and the tasks of all purchases, `b0` first. The buyer `b1` has
+    the Idempotency-Key `k1`, and so on.
 
-    waiting  the number of the other buyers
+    waiting  the number of buyers who wait
     """
     gate = FirstBuyerGate()
 
@@ -62,24 +67,27 @@ async def queue_of_buyers(
 
 
 def test_queued_purchase_ends_if_the_client_disconnects(settings: Settings) -> None:
-    """The buyer waits without a thread, and its seat in the waiting room is free at once."""
+    """A buyer who waits for the lock without a thread leaves the queue if its client disconnects.
+
+    At most one buyer may wait. Another buyer can take the place at once.
+    """
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
 
     async def test(shop: ShopInLoop) -> None:
         async with queue_of_buyers(shop, "redis", waiting=1) as (_, purchases):
-            refused = await shop.buy(buyer="b9")
-            assert (refused.status, refused.body["outcome"]) == (429, "full")
+            refusal = await shop.buy(buyer="b9")
+            assert (refusal.status, refusal.body["outcome"]) == (429, "full")
             purchases[1].cancel()
             with pytest.raises(asyncio.CancelledError):
                 await purchases[1]
             assert waiting_room.purchases_under_way[APPLE] == 1
-            last = asyncio.create_task(shop.buy(buyer="b9"))
+            next_purchase = asyncio.create_task(shop.buy(buyer="b9"))
             await wait_until(lambda: waiting_room.purchases_under_way[APPLE] == 2)
-        assert ((await purchases[0]).status, (await last).status) == (201, 201)
-        # The client that left was buyer b1: its key has no order yet.
-        again = await shop.buy(buyer="b1", key="k1")
-        assert (again.status, again.body["replayed"]) == (201, False)
+        assert ((await purchases[0]).status, (await next_purchase).status) == (201, 201)
+        # The cancelled purchase of b1 bought nothing, so its key buys now.
+        retry = await shop.buy(buyer="b1", key="k1")
+        assert (retry.status, retry.body["replayed"]) == (201, False)
 
     run_in_loop(test)
     assert count_orders_and_stock() == (3, 7)
@@ -87,12 +95,13 @@ def test_queued_purchase_ends_if_the_client_disconnects(settings: Settings) -> N
 
 
 @pytest.mark.parametrize("lock", ["token", "row-lock"])
-def test_purchase_in_a_waiting_thread_completes_after_a_disconnect(
+def test_purchase_that_waits_in_a_thread_completes_after_a_disconnect(
     lock: str, settings: Settings
 ) -> None:
-    """A waiting thread cannot be ended, so the purchase continues, as it does under gthread.
+    """A thread that waits for a lock or a row cannot be stopped, so the purchase continues.
 
-    A retry with the same key gets the order of that purchase.
+    The same happens in a node without an event loop (gunicorn's gthread). A retry with the same key
+    is answered with the order of that purchase.
     """
     settings.SHOP_MAX_WAITING = 1
     open_sale(10)
@@ -102,13 +111,13 @@ def test_purchase_in_a_waiting_thread_completes_after_a_disconnect(
             purchases[1].cancel()
             await asyncio.sleep(0)
             assert (await shop.buy(lock=lock, buyer="b9")).status == 429, (
-                "the seat should still be taken"
+                "the waiting purchase should still count against SHOP_MAX_WAITING"
             )
         for purchase in purchases:
             with suppress(asyncio.CancelledError):
                 await purchase
-        again = await shop.buy(lock=lock, buyer="b1", key="k1")
-        assert (again.status, again.body["replayed"]) == (200, True)
+        retry = await shop.buy(lock=lock, buyer="b1", key="k1")
+        assert (retry.status, retry.body["replayed"]) == (200, True)
 
     run_in_loop(test)
     assert count_orders_and_stock() == (2, 8)
@@ -116,14 +125,17 @@ def test_purchase_in_a_waiting_thread_completes_after_a_disconnect(
 
 
 def test_purchase_without_a_thread_ends_if_the_client_disconnects() -> None:
-    """The purchase waits for the pool's only thread, in which another purchase is stopped."""
+    """Under `token` a purchase runs in a thread. Here it waits for a thread, and leaves this queue.
+
+    The node has only one thread for such purchases, and another purchase is stopped in it.
+    """
     open_sale(10)
 
     async def test(shop: ShopInLoop) -> None:
         threads = shop.application.threads.whole_purchases
         async with queue_of_buyers(shop, "token", waiting=0) as (gate, purchases):
             queued = asyncio.create_task(shop.buy(lock="token", buyer="b9"))
-            await wait_until(threads._work_queue.qsize)
+            await wait_until(threads._work_queue.qsize)  # until the queue is not empty
             queued.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await queued
@@ -137,7 +149,10 @@ def test_purchase_without_a_thread_ends_if_the_client_disconnects() -> None:
 
 @pytest.mark.parametrize("lock", ["redis", "token", "row-lock"])
 def test_purchase_completes_after_a_disconnect_in_the_critical_section(lock: str) -> None:
-    """The purchase of the leaving client is completed, and then the next buyer gets the lock."""
+    """The client of the lock's holder disconnects: its purchase still completes.
+
+    Then the next buyer gets the lock, and reads a stock that is lower by one.
+    """
     open_sale(10)
 
     async def test(shop: ShopInLoop) -> None:
@@ -149,8 +164,8 @@ def test_purchase_completes_after_a_disconnect_in_the_critical_section(lock: str
         with pytest.raises(asyncio.CancelledError):
             await purchases[0]
         assert (await purchases[1]).body["stock_seen"] == 9
-        again = await shop.buy(lock=lock, buyer="b0", key="k0")
-        assert (again.status, again.body["replayed"]) == (200, True)
+        retry = await shop.buy(lock=lock, buyer="b0", key="k0")
+        assert (retry.status, retry.body["replayed"]) == (200, True)
 
     run_in_loop(test)
     assert count_orders_and_stock() == (2, 8)
@@ -163,8 +178,8 @@ def test_purchase_completes_after_a_disconnect_in_the_critical_section(lock: str
 def test_lost_connection_while_holding_the_lock_is_unavailable(lock: str) -> None:
     """PostgreSQL ends the connection of a purchase after the read of the stock.
 
-    The answer is 503, not 500, and the lock is released. The thread that buys knows the id of the
-    request, so that its log lines can contain the id.
+    The status is 503, not 500, and the lock is released. Also, the context variable `request_id` is
+    set in the thread in which the purchase runs, so that its log lines contain the id.
     """
     open_sale(3)
     request_ids_in_thread: list[str] = []
@@ -175,13 +190,13 @@ def test_lost_connection_while_holding_the_lock_is_unavailable(lock: str) -> Non
 
     async def test(shop: ShopInLoop) -> None:
         with use_probe(make_probe("after_read", lose_connection)):
-            refused = await shop.buy(lock=lock, key="k1")
-        assert request_ids_in_thread == [refused.headers["X-Request-ID"]]
-        assert (refused.status, refused.body["outcome"]) == (503, "unavailable"), refused.body
-        assert refused.headers["Retry-After"] == "1"
+            refusal = await shop.buy(lock=lock, key="k1")
+        assert request_ids_in_thread == [refusal.headers["X-Request-ID"]]
+        assert (refusal.status, refusal.body["outcome"]) == (503, "unavailable"), refusal.body
+        assert refusal.headers["Retry-After"] == "1"
         assert not waiting_room.purchases_under_way
-        again = await shop.buy(lock=lock, key="k1")
-        assert (again.status, again.body["stock_seen"]) == (201, 3)
+        retry = await shop.buy(lock=lock, key="k1")
+        assert (retry.status, retry.body["stock_seen"]) == (201, 3)
 
     run_in_loop(test)
     assert count_orders_and_stock() == (1, 2)
@@ -189,7 +204,7 @@ def test_lost_connection_while_holding_the_lock_is_unavailable(lock: str) -> Non
 
 @pytest.mark.parametrize("lock", ["redis", "token"])
 def test_lost_commit_reply_is_unknown(lock: str) -> None:
-    """The reply to the COMMIT is lost. A retry with the same key then gets the order."""
+    """PostgreSQL's reply to the COMMIT is lost. A retry with the same key gets the order."""
     open_sale(3)
 
     async def buy_without_reply(shop: ShopInLoop) -> None:
@@ -199,6 +214,6 @@ def test_lost_commit_reply_is_unknown(lock: str) -> None:
     with CommitReplyDropper() as proxy, connect_django_to(proxy.folder):
         run_in_loop(buy_without_reply)
     assert proxy.has_lost_reply
-    again = buy(lock=lock, key="k1")
-    assert (again.status, again.body["replayed"]) == (200, True)
+    retry = buy(lock=lock, key="k1")
+    assert (retry.status, retry.body["replayed"]) == (200, True)
     assert count_orders_and_stock() == (1, 2)

@@ -1,9 +1,12 @@
-"""Fences: numbers by which the product's row refuses a purchase that has lost its lock.
+"""Fences (fencing tokens): the database refuses a purchase that has lost its lock.
 
-Each purchase writes its fence into the row when it reads the stock (`fence-at-write`: when it
-writes), and is refused unless the fence is larger than the last one there. Redis makes fences from
-its clock, so that they rise even if Redis has lost the last one. If the fence in the row is ahead
-of that clock, nothing is sold until the clock has passed the fence, or an operator has reset it.
+Each acquisition of a lock gets a fence, a number that is higher than all earlier ones. A purchase
+claims its fence: it writes the fence to the product's row, and is refused if the row has an equal
+or higher one. It does so when it reads the stock, and under `fence-at-write` when it writes.
+
+A fence is the time of Redis's clock in microseconds. So fences rise even if Redis has lost all its
+data. But if the fence in the row is ahead of that clock, nothing is sold until the clock has passed
+the fence, or an operator has set the fence in the row to 0 (the reset).
 """
 
 import json
@@ -40,16 +43,18 @@ pytestmark = committed
 
 
 def delete_locks() -> None:
-    """Delete all locks and fences in Redis, as if the lease of a paused holder had expired."""
+    """Delete all locks and fences in Redis, as if it had restarted without its data."""
     assert locks_client().dbsize() > 0, "there should be a lock to delete"
     locks_client().flushdb()
 
 
 @contextmanager
 def stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Interleaving]]:
-    """Stop the holder of a lock at the point `at`, and delete its lock.
+    """Stop a buyer who holds the lock at the point `at` of its purchase, and delete the lock.
 
-    Yields the holder, a rival that has not started, and the run in which both are threads.
+    A point is a named place in the code of a purchase (shop/sale/points.py).
+
+    Yields the stale holder, a rival who has not begun to buy, and the Interleaving of both.
     """
     with Interleaving() as threads:
         stale = threads.start("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
@@ -60,10 +65,11 @@ def stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Int
 
 
 def test_fence_claimed_at_the_read_blocks_the_rival() -> None:
-    """The claim locks the product's row, so that the rival reads the new stock.
+    """A holder has claimed its fence when its lock is deleted, and a rival acquires the lock.
 
-    Without the claim, the rival reads, the stale holder writes, and then the rival writes. The
-    strategy `fence-at-write` accepts both writes, because each fence is higher than the last one.
+    The claim, an UPDATE, has locked the product's row. So the rival's claim waits until the stale
+    holder has committed, and the rival reads the new stock. No decrement is lost. Without the claim
+    at the read, both would read 10.
     """
     sale = open_sale(10)
     with stale_holder(at="after_read") as (stale, rival, threads):
@@ -77,7 +83,10 @@ def test_fence_claimed_at_the_read_blocks_the_rival() -> None:
 
 
 def test_stale_holder_is_refused_after_the_rival_wrote() -> None:
-    """The stale holder reads the current stock, but its fence is lower than that of the row."""
+    """A holder loses its lock before it has claimed its fence, and a rival buys.
+
+    The row then has the rival's fence, which is higher, so the stale holder's claim is refused.
+    """
     open_sale(10)
     with stale_holder(at="acquired") as (stale, rival, _):
         rival.finish()
@@ -90,11 +99,12 @@ def test_stale_holder_is_refused_after_the_rival_wrote() -> None:
 
 
 def test_fences_rise_after_redis_lost_the_last_one() -> None:
+    """Redis loses all its data after the second of four purchases."""
     open_sale(4)
     fences = []
     for number in range(4):
         if number == 2:
-            delete_locks()  # this deletes the last fence, too
+            delete_locks()  # and the last fence
         check_out(Attempt(APPLE, f"b{number}", "redis"))
         order = PurchaseHistory.objects.latest("pk")
         assert order.fence == Product.objects.get(name=APPLE).fence
@@ -103,7 +113,7 @@ def test_fences_rise_after_redis_lost_the_last_one() -> None:
 
 
 def test_equal_fence_is_refused() -> None:
-    """The row gets the same fence as A's lock before A reads, and A needs a higher fence."""
+    """The product's row already has the fence of A's lock when A claims it, so A is refused."""
     open_sale(2)
     with Interleaving() as threads:
         a = threads.start("A", partial(check_out, Attempt(APPLE, "A", "redis"))).run_to("acquired")
@@ -119,6 +129,7 @@ def test_equal_fence_is_refused() -> None:
 
 HOUR_IN_MICROSECONDS = 3_600_000_000
 REMEDY_LINK = "docs/production.md#the-fence-in-the-database-is-ahead"
+#: 3599 if the clock has advanced by up to a second since the test set the fence.
 HOUR_AHEAD_ERROR = (
     rf"fence of apple is (3600|3599) s ahead .*while every node is stopped .*{REMEDY_LINK}"
 )
@@ -164,7 +175,7 @@ def set_fence_ahead(by: int = HOUR_IN_MICROSECONDS) -> int:
 
 
 def test_docs_list_the_steps_of_a_reset_in_order() -> None:
-    """The steps are to stop the nodes, to reset the fence as the tables' owner, and to restart."""
+    """Stop every node, reset the fence as the owner of the tables, and start the nodes again."""
     steps = re.findall(r"^  \d\. (.*)", read_documented_section(), re.MULTILINE)
     assert [step.split()[0] for step in steps] == ["Stop", "As", "Start"]
     assert read_documented_reset() == "UPDATE product SET fence = 0 WHERE name = 'apple';"
@@ -172,7 +183,7 @@ def test_docs_list_the_steps_of_a_reset_in_order() -> None:
 
 @pytest.mark.parametrize("lock", FENCED_STRATEGIES)
 def test_shop_sells_after_the_fence_is_reset(lock: str) -> None:
-    """A fence an hour ahead of Redis refuses every purchase until the fence is reset."""
+    """If the row's fence is an hour ahead of Redis's clock, purchases are refused until a reset."""
     open_sale(3)
     fence_ahead = set_fence_ahead()
     for buyer in ("first", "second"):
@@ -190,7 +201,7 @@ def test_shop_sells_after_the_fence_is_reset(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", ["redis", "one-file"])
 def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Valkey) -> None:
-    """A real node sells again after the documented steps: stop it, set the fence to 0, start it."""
+    """A node sells again after the documented steps: stop the node, reset the fence, start it."""
     body = json.dumps({"lock": lock, "buyer": "ada"}).encode()
     node = make_node(folder / "ahead.log", valkey=valkey)
     with (
@@ -200,12 +211,12 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
         with node:
             sale = node.restock(3, lock)
             assert node.request_json("POST", "/buy", body)[0] == 201
-            client.flushall()  # Redis has lost the last fence, as after a restart
+            client.flushall()  # deletes the last fence, as a restart without data would
             fence_ahead = compute_fence_ahead(client, HOUR_IN_MICROSECONDS)
             operator.execute("UPDATE product SET fence = %s", [fence_ahead])
-            status, answer = node.request_json("POST", "/buy", body)
-            assert (status, answer["outcome"]) == (503, "lost")
-            assert re.search(HOUR_AHEAD_ERROR, answer["error"])
+            status, reply = node.request_json("POST", "/buy", body)
+            assert (status, reply["outcome"]) == (503, "lost")
+            assert re.search(HOUR_AHEAD_ERROR, reply["error"])
         operator.execute(read_documented_reset())
         with node:
             assert node.request_json("POST", "/buy", body)[0] == 201
@@ -214,13 +225,13 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
 
 
 def reset_during_a_purchase(lock: str, *, at: str) -> None:
-    """Reset the fence while a purchase is stopped at the point `at`.
+    """Reset the fence in the row to 0 while a purchase is stopped at its point `at`.
 
-    A second buyer buys, and then the stopped purchase continues. Its fence is even higher than
-    the one before the reset.
+    Then a second buyer buys, and after that the stopped purchase continues. Its fence is higher
+    than the fence that was in the row before the reset.
     """
     fence_ahead = set_fence_ahead()
-    # The next lock gets a fence above this one.
+    # The last fence in Redis. The next lock gets a higher one, so the row does not refuse it.
     locks_client().set(f"lock:{{{lock}:{APPLE}}}:fence", fence_ahead + 5)
     with Interleaving() as run:
         stale = run.start("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
@@ -232,9 +243,10 @@ def reset_during_a_purchase(lock: str, *, at: str) -> None:
 
 
 def test_reset_during_a_purchase_refuses_later_buyers() -> None:
-    """After the reset the holder writes a fence that is still far ahead into the row.
+    """A purchase from before the reset writes its fence, far ahead of Redis's clock, to the row.
 
-    For this reason the documented steps stop every node before the reset.
+    Then all later buyers are refused again. For this reason the documentation says to stop every
+    node before the reset.
     """
     open_sale(10)
     reset_during_a_purchase("redis", at="acquired")
@@ -244,9 +256,10 @@ def test_reset_during_a_purchase_refuses_later_buyers() -> None:
 
 
 def test_reset_before_the_claim_allows_a_stale_write() -> None:
-    """A holder under `fence-at-write` reads the stock before the reset, and claims its fence later.
+    """A buyer under `fence-at-write` reads the stock before the reset, and writes after it.
 
-    The claim is accepted, so the holder writes back an outdated stock.
+    Its fence is higher than the fence in the row, so the write is accepted, and one decrement is
+    lost. For this reason, too, every node must be stopped before the reset.
     """
     open_sale(10)
     reset_during_a_purchase("fence-at-write", at="after_read")
@@ -254,7 +267,7 @@ def test_reset_before_the_claim_allows_a_stale_write() -> None:
 
 
 def test_fence_slightly_ahead_needs_no_reset() -> None:
-    """The fence is 2 s ahead. Purchases are refused only until Redis's clock has passed it."""
+    """The row's fence is 2 s ahead of Redis's clock, so purchases are refused for about 2 s."""
     open_sale(1)
     set_fence_ahead(2_000_000)
     with pytest.raises(Lost):
@@ -271,8 +284,8 @@ def test_fence_slightly_ahead_needs_no_reset() -> None:
     assert count_orders_and_stock() == (1, 0)
 
 
-def test_check_stack_names_the_product_and_the_remedy() -> None:
-    """The fence of `apple` is an hour ahead of Redis's clock, so check_stack fails."""
+def test_check_stack_fails_if_a_fence_is_ahead() -> None:
+    """The error of `manage.py check_stack` contains the product and the remedy."""
     open_sale(1)
     set_fence_ahead()
     out = StringIO()

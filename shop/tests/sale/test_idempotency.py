@@ -1,4 +1,4 @@
-"""A key that has bought gets its order again, never a second unit."""
+"""The header Idempotency-Key: a repeated request gets its earlier order, never a second unit."""
 
 from dataclasses import replace
 from functools import partial
@@ -40,24 +40,31 @@ def test_requests_without_a_key_or_with_different_keys_each_buy() -> None:
     ids=["buyer", "lock", "hold_ms", "product", "sale"],
 )
 def test_reused_key_with_a_different_request_is_422(difference: dict[str, Any]) -> None:
-    """The key has bought with one request. The second request differs from it in one field."""
+    """A second request with the same key differs in one field from the request that bought.
+
+    difference  that field, with its new value
+    """
     open_sale(1)
     open_sale(1, product="pear")
     buy(key="k1", buyer="ada", lock="redis")
-    answer = buy(key="k1", **{"buyer": "ada", "lock": "redis", **difference})
+    reply = buy(key="k1", **{"buyer": "ada", "lock": "redis", **difference})
     error = (
         "This Idempotency-Key was already used for a different request. Use a new key for a new "
         "request."
     )
-    assert_refused(answer, 422, error)
+    assert_refused(reply, 422, error)
     assert [count_orders_and_stock(), count_orders_and_stock("pear")] == [(1, 0), (0, 1)]
 
 
 @pytest.mark.parametrize("is_sale_closed", [False, True])
-def test_order_is_found_after_the_shop_got_another_strategy(
+def test_order_is_found_after_the_strategy_changed(
     settings: Settings, is_sale_closed: bool
 ) -> None:
-    """Under `buckets` a key gets the order that it bought under `redis`; a new key is refused."""
+    """A key has an order under `redis`, and then the shop changes to `buckets`.
+
+    The key still gets its order. A new key is refused: the units of the open sale are not in the
+    rows of `buckets` (WrongStrategy), or no sale is open (UnknownProduct).
+    """
     settings.SHOP_DEMO = False
     open_sale(2)
     attempt = Attempt(product=APPLE, buyer="ada", lock="redis", key="k1")
@@ -66,34 +73,41 @@ def test_order_is_found_after_the_shop_got_another_strategy(
         opening.close(product=APPLE)
     receipt = check_out(replace(attempt, lock="buckets"))
     assert (receipt.order_id, receipt.replayed) == (order_id, True)
-    with pytest.raises((WrongStrategy, UnknownProduct)):
+    with pytest.raises(UnknownProduct if is_sale_closed else WrongStrategy):
         check_out(replace(attempt, lock="buckets", key="k2"))
 
 
 @pytest.mark.parametrize("lock", ["none", "redis", "buckets", "counter"])
 def test_order_of_a_closed_sale_is_found_after_a_restart(lock: str) -> None:
-    """The process has just started, so its cache of known products does not have the product."""
+    """A repeated request gets its order after the close of the sale, even in a new process.
+
+    In a new process the cache of known products is empty. A request with a new key is refused.
+    """
     open_sale(2, lock=lock)
     first = buy(key="k1", lock=lock)
     opening.close(product=APPLE)
-    known_products._known_products.clear()
-    again = buy(key="k1", lock=lock)
-    assert (again.status, again.body["order"]) == (200, first.body["order"])
+    known_products._known_products.clear()  # as in a process that has just started
+    retry = buy(key="k1", lock=lock)
+    assert (retry.status, retry.body["order"]) == (200, first.body["order"])
     assert buy(key="k2", lock=lock).status == 404
 
 
 def test_refused_key_can_buy_in_the_next_sale() -> None:
+    """A refusal is not stored under the key. The key buys once there are units."""
     open_sale(0)
     assert buy(key="k1").status == 409
     assert PurchaseHistory.objects.count() == 0
     open_sale(1)
-    again = buy(key="k1")
-    assert (again.status, again.body["replayed"]) == (201, False)
+    retry = buy(key="k1")
+    assert (retry.status, retry.body["replayed"]) == (201, False)
 
 
 @pytest.mark.parametrize("units", [5, 1])
 def test_concurrent_requests_with_one_key_buy_one_unit(units: int) -> None:
-    """Without a lock both requests read the stock; the second write waits for the first commit."""
+    """Under `none` both requests read the stock, and the second write waits for the first commit.
+
+    Then the second request finds the order of the key.
+    """
     open_sale(units)
     with Interleaving() as threads:
         a = threads.start("A", partial(buy, lock="none", key="k1")).run_to("after_read")
@@ -102,18 +116,19 @@ def test_concurrent_requests_with_one_key_buy_one_unit(units: int) -> None:
         b.resume()
         eventually(has_waiting_statement, what="B's write waits for A's")
         first = a.finish()
-        again = b.finish()
-    assert [first.status, again.status] == [201, 200]
-    assert again.body["order"] == first.body["order"]
-    assert again.body["replayed"] is True
+        retry = b.finish()
+    assert [first.status, retry.status] == [201, 200]
+    assert retry.body["order"] == first.body["order"]
+    assert retry.body["replayed"] is True
     assert count_orders_and_stock() == (1, units - 1)
 
 
 @pytest.mark.parametrize("is_rolled_back", [False, True])
 def test_second_insert_of_a_key_waits_for_the_first(is_rolled_back: bool) -> None:
-    """The second buyer, B, sells only if the first is rolled back.
+    """A and B use one key for different products, and B waits until A's transaction has ended.
 
-    The products differ, so that B waits only for the key.
+    B buys only if A is rolled back. The products differ, so B waits for the key, and not for A's
+    product row.
     """
     open_sale(1)
     open_sale(1, product="pear")

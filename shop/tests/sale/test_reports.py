@@ -1,4 +1,4 @@
-"""POST /restock, and the report and the orders of a sale over HTTP."""
+"""The HTTP API of sales: POST /restock, and GET for the report and for the orders of a sale."""
 
 import os
 import threading
@@ -39,7 +39,7 @@ pytestmark = rolled_back
 
 
 def restock(fields: dict[str, Any], headers: dict[str, str] = BEARER) -> JsonReply:
-    """Send POST /restock, by default with the token of the shop."""
+    """Send POST /restock, by default with the bearer token that the shop requires."""
     client = Client()
     return parse_reply(
         client.post("/restock", fields, content_type="application/json", headers=headers)
@@ -50,11 +50,15 @@ def restock(fields: dict[str, Any], headers: dict[str, str] = BEARER) -> JsonRep
     ("units", "lock"), [(0, "none"), (1_000_000, "none"), (100_000, "skip-locked")]
 )
 def test_restock_opens_a_sale_and_returns_its_report(units: int, lock: str) -> None:
+    """The units are the least and the most that a sale may have, in general and per unit row.
+
+    Sales of other products stay open. The default product is `apple`.
+    """
     apples = open_sale(3)
-    answer = restock({"product": "pear", "stock": units, "lock": lock})
+    reply = restock({"product": "pear", "stock": units, "lock": lock})
     sale = Sale.objects.get(product__name="pear")
-    assert answer.status == 201
-    assert answer.body == expected_report(
+    assert reply.status == 201
+    assert reply.body == expected_report(
         sale, product="pear", initial_stock=units, stock_left=units
     )
     assert Product.objects.get(name="pear").sale == sale
@@ -73,9 +77,9 @@ def test_restock_with_a_used_key_returns_its_sale() -> None:
     fields = {"stock": 10}
     first = restock(fields, CRON_HEADERS)
     buy(buyer="ada")
-    again = restock(fields, CRON_HEADERS)
-    assert (first.status, again.status) == (201, 200)
-    assert again.body == first.body | {"orders": 1, "stock_left": 9}
+    retry = restock(fields, CRON_HEADERS)
+    assert (first.status, retry.status) == (201, 200)
+    assert retry.body == first.body | {"orders": 1, "stock_left": 9}
     assert Sale.objects.filter(idempotency_key="cron-1").count() == 1
     assert buy(buyer="eve").body["sale"] == first.body["sale"]
     assert restock(fields).body["sale"] != first.body["sale"], (
@@ -86,20 +90,27 @@ def test_restock_with_a_used_key_returns_its_sale() -> None:
 
 @pytest.mark.parametrize("difference", [{"stock": 11}, {"product": "pear"}])
 def test_reused_key_with_a_different_restock_is_422(difference: dict[str, Any]) -> None:
+    """A second restock with the same key differs in one field from the first: the first one stays.
+
+    difference  that field, with its new value
+    """
     first = restock({"stock": 10}, CRON_HEADERS)
-    answer = restock({"stock": 10} | difference, CRON_HEADERS)
-    assert_refused(answer, 422, KeyReused.text)
+    reply = restock({"stock": 10} | difference, CRON_HEADERS)
+    assert_refused(reply, 422, KeyReused.text)
     assert count_orders_and_stock() == (0, 10)
     assert Sale.objects.get(closed_at=None).pk == first.body["sale"]
 
 
 def test_restock_with_a_bad_key_is_400() -> None:
-    answer = restock({"stock": 10}, BEARER | {"Idempotency-Key": "two words"})
-    assert_refused(answer, 400, "bad Idempotency-Key", "1 to 255 printable ASCII characters")
+    reply = restock({"stock": 10}, BEARER | {"Idempotency-Key": "two words"})
+    assert_refused(reply, 400, "bad Idempotency-Key", "1 to 255 printable ASCII characters")
 
 
 def test_repeated_restock_does_not_close_the_sale() -> None:
-    """If the restock closed the sale and then rolled back, the sale would stay closed in Redis."""
+    """After a repeated restock under `reserve`, Redis still sells the units of the open sale.
+
+    Closing a sale changes Redis, which no rollback undoes. So the repeat must be detected before.
+    """
     restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
     (first_order,) = promise_orders("ada")
     restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
@@ -110,9 +121,10 @@ def test_repeated_restock_does_not_close_the_sale() -> None:
 
 @committed
 def test_concurrent_restocks_with_one_key_open_one_sale() -> None:
+    """Four equal requests at the same time all return the same sale."""
     barrier = threading.Barrier(4)
 
-    def send(_: int) -> int:
+    def send_restock(_: int) -> int:
         barrier.wait(TIMEOUT_SECONDS)
         try:
             return int(restock({"stock": 10}, CRON_HEADERS).body["sale"])
@@ -120,18 +132,18 @@ def test_concurrent_restocks_with_one_key_open_one_sale() -> None:
             connection.close()
 
     with ThreadPoolExecutor(4) as pool:
-        (number,) = set(pool.map(send, range(4)))
-    assert Sale.objects.get(idempotency_key="cron-1").pk == number
-    assert Sale.objects.get(closed_at=None).pk == number
+        (sale_number,) = set(pool.map(send_restock, range(4)))
+    assert Sale.objects.get(idempotency_key="cron-1").pk == sale_number
+    assert Sale.objects.get(closed_at=None).pk == sale_number
 
 
 # --- the cached report ----------------------------------------------------------------------------
 
 
-def test_public_report_is_counted_once_a_second(settings: Settings) -> None:
-    """Without the token a request gets the report of the last second; with the token, a new one.
+def test_report_without_the_token_may_be_a_second_old(settings: Settings) -> None:
+    """Without the token a request gets a cached report; with the token, a new one.
 
-    Anybody may request the report, and counting takes longer with each order of the sale.
+    Anybody may request the report, and counting the orders takes longer with each order.
     """
     settings.SHOP_DEMO = False
     sale = open_sale(3)
@@ -146,8 +158,8 @@ def test_public_report_is_counted_once_a_second(settings: Settings) -> None:
     assert fresh["orders"] == 1
 
 
-def test_old_report_is_read_again() -> None:
-    """Reports are cached for 0 seconds, so the second request counts the orders again."""
+def test_report_older_than_the_maximum_age_is_read_again() -> None:
+    """With a maximum age of 0 s the second report counts the orders again."""
     cached_reports = reports.CachedReports(max_age_seconds=0)
     sale = open_sale(3)
     assert cached_reports.get_report(sale.pk).orders == 0
@@ -156,7 +168,10 @@ def test_old_report_is_read_again() -> None:
 
 
 def test_report_stops_waiting_for_another_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise each request would wait for all earlier queries that fail in an outage."""
+    """Only one thread at a time queries a report. If it takes too long, the other threads give up.
+
+    Otherwise, in an outage, each request would wait until all earlier queries have failed.
+    """
     monkeypatch.setattr(reports, "QUERY_TIMEOUT_SECONDS", 0.01)
     cached_reports = reports.CachedReports(max_age_seconds=1)
     with (
@@ -187,6 +202,7 @@ def test_restock_keeps_earlier_sales_and_orders() -> None:
 
 
 def test_closing_without_an_open_sale_has_no_effect() -> None:
+    """The product does not exist, or its sale is already closed. A new sale can be opened."""
     opening.close(product="pear")
     open_sale(3)
     opening.close(product=APPLE)
@@ -198,27 +214,31 @@ def test_closing_without_an_open_sale_has_no_effect() -> None:
 
 @pytest.mark.parametrize("bearer", ["", "wrong", RESTOCK_TOKEN[:-1], "\xfc", "none"])
 def test_restock_without_the_token_is_403(bearer: str, settings: Settings) -> None:
-    """If the shop itself has no token ("none"), it refuses an empty token and a missing header."""
+    """The token is empty, wrong, too short or not ASCII.
+
+    In the case `none` the shop itself has no token. Then it refuses a request without the header,
+    and one with an empty token.
+    """
     if bearer == "none":
         settings.SHOP_RESTOCK_TOKEN = ""
         bearer = ""
         assert restock({"stock": 9}, {}).status == 403
-    answer = restock({"stock": 9}, {"Authorization": f"Bearer {bearer}"})
-    assert_refused(answer, 403, TOKEN_ERROR)
+    reply = restock({"stock": 9}, {"Authorization": f"Bearer {bearer}"})
+    assert_refused(reply, 403, TOKEN_ERROR)
     assert Sale.objects.filter(initial_stock=9).count() == 0
 
 
 @pytest.mark.parametrize("units", [-1, 1_000_001, 10**30, 1.5, "many", "", None, True, [1]])
 def test_bad_stock_is_400_with_the_bounds(units: Any) -> None:
-    answer = restock({"stock": units})
-    assert_refused(answer, 400, f"bad stock: {units!r}", "a whole number from 0 to 1000000")
+    reply = restock({"stock": units})
+    assert_refused(reply, 400, f"bad stock: {units!r}", "a whole number from 0 to 1000000")
 
 
 # --- the numbers of a report --------------------------------------------------------------------
 
 
 def record_outcome(sale: Sale, *, orders: int, stock_left: int) -> None:
-    """Write the orders and the stock that a rush may leave, without running one."""
+    """Write this number of orders, and this stock, as buyers without a lock might leave them."""
     PurchaseHistory.objects.bulk_create(
         PurchaseHistory(
             sale=sale, product_name=APPLE, purchaser=f"b{number}", lock="none", stock_seen=1
@@ -243,7 +263,13 @@ def record_outcome(sale: Sale, *, orders: int, stock_left: int) -> None:
 def test_report_counts_orders(
     orders: int, stock_left: int, oversold: int, lost_updates: int, undersold: int
 ) -> None:
-    """Undersold is counted only if the number of buyers is known."""
+    """The report of a sale of 3 units computes three figures from its orders and its stock.
+
+    oversold      orders beyond the 3 units
+    lost_updates  decrements that another write erased: orders + stock_left - 3
+    undersold     units left although buyers were refused: min(buyers, 3) - orders, if positive.
+                  Only a report with a number of buyers has it; the parameter is for 2 buyers
+    """
     sale = open_sale(3)
     record_outcome(sale, orders=orders, stock_left=stock_left)
     report = expected_report(
@@ -261,6 +287,7 @@ def test_report_counts_orders(
 
 
 def test_report_works_without_the_strategy_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shop from which `reserve` was removed reports no figures on promises."""
     monkeypatch.delitem(STRATEGIES, "reserve")
     sale = open_sale(3)
     report = reports.sale_report(sale.pk)
@@ -323,24 +350,27 @@ def test_orders_are_listed_oldest_first() -> None:
 @pytest.mark.parametrize("demo", [True, False])
 @pytest.mark.parametrize("bearer", [None, "wrong"])
 def test_order_list_requires_the_token(bearer: str | None, demo: bool, settings: Settings) -> None:
-    """The list shows buyers and keys, so even a demo requires the token.
+    """The list contains buyers and keys, so even a demo requires the token.
 
-    With the key of an order, anybody could request that order in the buyer's name.
+    With the key and the buyer of an order, anybody could repeat the buyer's request.
     """
     settings.SHOP_DEMO = demo
     assert_refused(get_orders(open_sale(3), bearer=bearer), 403, TOKEN_ERROR)
 
 
 def test_orders_are_paged() -> None:
-    """The `next` of a page leads to the next page. A last page has none, even if it is full."""
+    """The field `next` of a page is the parameter `after` of the next page.
+
+    On the last page `next` is null, even if the page is full.
+    """
     sale = open_sale(9)
     open_sale(0, product="pear")  # a sale of another product
     record_outcome(sale, orders=5, stock_left=4)
-    numbers = list(PurchaseHistory.objects.order_by("pk").values_list("pk", flat=True))
+    order_numbers = list(PurchaseHistory.objects.order_by("pk").values_list("pk", flat=True))
     pages = [get_orders(sale, "?limit=2").body]
     while pages[-1]["next"] is not None:
         pages.append(get_orders(sale, f"?after={pages[-1]['next']}&limit=2").body)
-    assert [order["order"] for page in pages for order in page["orders"]] == numbers
+    assert [order["order"] for page in pages for order in page["orders"]] == order_numbers
     assert [len(page["orders"]) for page in pages] == [2, 2, 1]
     full_page = get_orders(sale, "?limit=5").body
     assert (len(full_page["orders"]), full_page["next"]) == (5, None)
@@ -363,10 +393,10 @@ def test_orders_are_paged() -> None:
     ],
 )
 def test_bad_or_unknown_parameter_is_400(query: str, error_part: str) -> None:
-    answer = parse_reply(Client().get(f"/sales/{open_sale(3).pk}{query}", headers=BEARER))
-    assert (answer.status, answer.body["outcome"]) == (400, "error")
-    assert error_part in answer.body["error"]
-    assert answer.body["allowed"]
+    reply = parse_reply(Client().get(f"/sales/{open_sale(3).pk}{query}", headers=BEARER))
+    assert (reply.status, reply.body["outcome"]) == (400, "error")
+    assert error_part in reply.body["error"]
+    assert reply.body["allowed"]
 
 
 @pytest.mark.parametrize("path", ["/sales/0", f"/sales/{'9' * 30}"])
@@ -375,16 +405,18 @@ def test_unknown_sale_is_404(path: str) -> None:
     assert_refused(get_json(path), 404, error)
 
 
-#: A program that asks for the sale with a number above the largest id, by GET and by command.
-ASK_FOR_LARGE_SALE = """
+#: A program that requests the report of sale 2**63 by GET and by a command, and prints the errors.
+#: The largest number that a column of SQLite can hold is 2**63 - 1.
+REQUEST_SALE_TOO_LARGE = """
 import django
 django.setup()
 from django.core.management import CommandError, call_command
 from django.test import Client
 call_command("migrate", verbosity=0)
-print(Client(headers={"host": "localhost"}).get("/sales/9223372036854775808").status_code)
+number = 2**63
+print(Client(headers={"host": "localhost"}).get(f"/sales/{number}").status_code)
 try:
-    call_command("sale_report", "9223372036854775808")
+    call_command("sale_report", str(number))
 except CommandError as error:
     print(error)
 """
@@ -392,10 +424,13 @@ except CommandError as error:
 
 @pytest.mark.parametrize("demo", ["0", "1"])
 def test_sale_number_too_large_for_sqlite_is_404(tmp_path: Path, demo: str) -> None:
-    """Python's module sqlite3 raises OverflowError for a number that no column can hold."""
+    """For such a number the module sqlite3 would raise OverflowError, so the shop checks it first.
+
+    demo  SHOP_DEMO: outside of a demo, the HTTP API takes the report from a cache
+    """
     completed = run_python(
         "-c",
-        ASK_FOR_LARGE_SALE,
+        REQUEST_SALE_TOO_LARGE,
         SHOP_DEMO=demo,
         DATABASE_URL=f"sqlite:///{tmp_path}/shop.sqlite3",
         REDIS_URL=os.environ["REDIS_URL"],

@@ -1,6 +1,7 @@
-"""Queries of a purchase: none before the lock, and as few as possible under it.
+"""The SQL statements of a purchase: none before the lock, and few while the lock is held.
 
-If no buyer waits, the processor limits the rate of sales, and each statement takes processor time.
+Before the lock, a statement would occupy a pooled connection while the buyer waits. Under the lock,
+each statement takes processor time, which limits the sales per second.
 """
 
 import threading
@@ -31,26 +32,30 @@ pytestmark = committed
 
 
 def test_product_is_looked_up_once() -> None:
-    """A query before the lock would keep a pooled connection for as long as the buyer waits."""
+    """A process checks once that a product exists, and caches that. It does not cache a 404.
+
+    A query before the lock would occupy a pooled connection for as long as the buyer waits.
+    """
     assert buy(product="looked-up-once").status == 404
     open_sale(10, product="looked-up-once")
     assert buy(product="looked-up-once").status == 201, "the 404 should not be cached"
     with CaptureQueriesContext(connection) as queries:
         assert buy(product="looked-up-once").status == 201
-    # The product is not looked up again: the first query that names it claims the fence.
-    product_queries = [query["sql"] for query in queries if "product" in query["sql"]]
-    assert product_queries[0].strip().startswith("UPDATE product SET fence")
+    # There is no SELECT. The first statement on the table writes the fence of the lock.
+    product_statements = [query["sql"] for query in queries if "product" in query["sql"]]
+    assert product_statements[0].strip().startswith("UPDATE product SET fence")
 
 
 def test_connection_is_closed_after_the_product_lookup() -> None:
-    """Otherwise the buyer would keep a pooled connection while waiting for the lock."""
-    open_sale(1, product="given-back")
-    known_products.require_existing_product("given-back")
+    """Otherwise the buyer would occupy a pooled connection while waiting for the lock."""
+    product = "sold-only-in-this-test"  # so that it is not in the process's cache yet
+    open_sale(1, product=product)
+    require_existing_product(product)
     assert connection.connection is None
 
 
 def test_concurrent_buyers_look_a_product_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten buyers at once want a product that this process has not looked up before."""
+    """Ten buyers at the same time cause one lookup of a product that is not in the cache."""
     open_sale(50, product="new-here")
     queried_products: list[str] = []
     exists = known_products._exists
@@ -79,7 +84,7 @@ def test_concurrent_buyers_look_a_product_up_once(monkeypatch: pytest.MonkeyPatc
 
 
 def buy_and_list_verbs(lock: str, buyer: str) -> list[str]:
-    """Buy, and return the verbs of the purchase's statements, without BEGIN and COMMIT."""
+    """Buy, and return the first word of each SQL statement, without BEGIN and COMMIT."""
     with CaptureQueriesContext(connection) as queries:
         assert buy(lock=lock, buyer=buyer).status == 201
     verbs = [query["sql"].split()[0] for query in queries]
@@ -88,9 +93,10 @@ def buy_and_list_verbs(lock: str, buyer: str) -> list[str]:
 
 @pytest.mark.parametrize("lock", SAMPLE_LOCK_STRATEGIES)
 def test_no_statement_runs_before_the_lock(lock: str) -> None:
-    """A statement would give the buyer a pooled connection, and keep it during the wait.
+    """With a statement before the lock, a waiting buyer would occupy a pooled connection.
 
-    The holder of the lock might then get no connection.
+    The holder of the lock might then get no connection. The test records the statements of a
+    purchase and the points that it reaches, in order. A point is a named place in its code.
     """
     log: list[str] = []
 
@@ -98,7 +104,7 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
         log.append(" ".join(sql.split()))
         return execute(sql, *rest)
 
-    def record_point(point: str, facts: Mapping[str, object]) -> None:
+    def record_point(point: str, fields: Mapping[str, object]) -> None:
         if not is_skipped(point):  # the first point that is not skipped is `acquired`
             log.append(f"-- {point}")
 
@@ -122,7 +128,11 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
     ],
 )
 def test_sale_takes_three_statements(lock: str, expected_verbs: list[str]) -> None:
-    """The purchase of the first buyer is not counted: it may look things up, once per process."""
+    """A purchase reads the stock, writes the stock, and inserts the order.
+
+    `redis` reads by an UPDATE ... RETURNING, which also writes its fence. A first purchase is not
+    counted, because it may look up the product.
+    """
     open_sale(20, lock=lock)
     assert buy(lock=lock, buyer="first-buyer").status == 201
     assert buy_and_list_verbs(lock, "bob") == expected_verbs
@@ -130,12 +140,13 @@ def test_sale_takes_three_statements(lock: str, expected_verbs: list[str]) -> No
 
 @pytest.mark.parametrize("lock", ["buckets", "skip-locked", "redis"])
 def test_purchase_runs_no_query_of_the_orm(lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Building three queries with the ORM takes as much CPU time as the rest of a purchase.
+    """A purchase is written in SQL, because the ORM would double its processor time.
 
-    Under `redis` only a purchase that finds no unit is free of the ORM, so the sale has one unit.
+    Under `redis` a purchase that sells does use the ORM, but a refused one does not. So in that
+    case there is one unit, and the second purchase is refused.
     """
     open_sale(1 if lock == "redis" else 20, lock=lock)
     assert buy(lock=lock, buyer="first-buyer").status == 201
     monkeypatch.delattr(SQLCompiler, "execute_sql")  # from now on every query of the ORM raises
-    answer = buy(lock=lock, buyer="bob", key="a-key-that-has-not-bought")
-    assert answer.status == (409 if lock == "redis" else 201)
+    reply = buy(lock=lock, buyer="bob", key="a-key-that-has-not-bought")
+    assert reply.status == (409 if lock == "redis" else 201)

@@ -1,6 +1,6 @@
-"""The bounds on waiting buyers, beyond which a purchase is answered 429.
+"""The limits on purchases at the same time in a process. Further buyers are refused with 429.
 
-SHOP_MAX_WAITING bounds those of one product, and SHOP_MAX_PURCHASES all purchases of a process.
+SHOP_MAX_WAITING limits the buyers who wait for one product, SHOP_MAX_PURCHASES all purchases.
 """
 
 from collections.abc import Iterator
@@ -26,12 +26,13 @@ from shop.tests.purchases import (
 )
 
 MAX_WAITING = 2
-#: Their buyers wait in different ways: for a hand-over, by polling a key, for a row.
+#: Under `redis` the holder hands the lock over to a waiting buyer, under `token` a waiting buyer
+#: polls a key, and under `row-lock` it waits for a row.
 STRATEGIES_THAT_WAIT = ["redis", "token", "row-lock"]
 
 
 def buy_and_disconnect(lock: str, number: int, key: str | None = None) -> JsonReply:
-    """Buy as buyer `b<number>`, and close the database connection of this thread."""
+    """Buy as buyer `b<number>`, and close the connection of this thread to the database."""
     try:
         return buy(lock=lock, buyer=f"b{number}", key=key)
     finally:
@@ -42,11 +43,11 @@ def buy_and_disconnect(lock: str, number: int, key: str | None = None) -> JsonRe
 def queue_buyers(
     lock: str, waiting: int
 ) -> Iterator[tuple[FirstBuyerGate, list[Future[JsonReply]]]]:
-    """Let one buyer hold the lock, and other buyers wait for it, until the block ends.
+    """In the block, buyer `b0` is stopped while it holds the lock, and other buyers wait for it.
 
-    Yields the gate that stops the holder, and all purchases. The first is that of the holder.
+    Yields the gate that stops `b0`, and the futures of all purchases, `b0` first.
 
-    waiting  the number of the other buyers
+    waiting  the number of buyers who wait
     """
     gate = FirstBuyerGate()
     with points.use_probe(gate), ThreadPoolExecutor(waiting + 1) as pool:
@@ -73,16 +74,16 @@ def is_waiting_room_empty() -> bool:
 @committed
 @pytest.mark.parametrize("lock", STRATEGIES_THAT_WAIT)
 def test_buyer_is_429_at_once_if_the_queue_is_full(lock: str, settings: Settings) -> None:
-    """MAX_WAITING buyers wait behind the holder of the lock, and one more buyer comes."""
+    """MAX_WAITING buyers wait for the holder of the lock, so one more buyer is refused."""
     settings.SHOP_MAX_WAITING = MAX_WAITING
     open_sale(10)
     with queue_buyers(lock, waiting=MAX_WAITING) as (gate, purchases):
-        refused = buy_and_disconnect(lock, 9)
+        refusal = buy_and_disconnect(lock, 9)
         # The refused buyer did not reach the strategy.
         assert gate.purchase_count == MAX_WAITING + 1
-    assert refused.status == 429
-    assert refused.headers["Retry-After"] == "1"
-    assert refused.body == {
+    assert refusal.status == 429
+    assert refusal.headers["Retry-After"] == "1"
+    assert refusal.body == {
         "outcome": "full",
         "error": WaitingRoomFull.text,
     }
@@ -97,7 +98,8 @@ def test_buyer_is_429_at_once_if_the_queue_is_full(lock: str, settings: Settings
 def test_limits_apply_per_product_and_in_total(settings: Settings) -> None:
     """SHOP_MAX_WAITING limits the buyers of one product, SHOP_MAX_PURCHASES those of all products.
 
-    A repeated request with a used key is refused, too, because repeats also fill the queue.
+    While a product's queue is full, a repeated request is refused, too, although its key has an
+    order. It would wait for the lock like any other request.
     """
     settings.SHOP_MAX_WAITING = 1
     open_sale(5)
@@ -115,7 +117,11 @@ def test_limits_apply_per_product_and_in_total(settings: Settings) -> None:
 def test_refused_buyers_return_spread_over_10_seconds(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If all buyers returned after one second, the process would be busy with refusals."""
+    """Refused buyers get different values of Retry-After, RETRIES_PER_SECOND of them each value.
+
+    If all buyers retried after one second, the process would be busy with refusing them. No buyer
+    is told to wait longer than LONGEST_RETRY_AFTER_SECONDS.
+    """
     settings.SHOP_MAX_PURCHASES = 1
     now = [50.0]  # the waiting room's clock, in seconds
     monkeypatch.setattr(waiting_room, "monotonic", lambda: now[0])
@@ -123,6 +129,7 @@ def test_refused_buyers_return_spread_over_10_seconds(
     with waiting_room.occupy_seat("apple"):
 
         def refuse_buyer() -> int:
+            """Ask for a seat when there is none. Return the seconds of the Retry-After header."""
             with pytest.raises(WaitingRoomFull) as caught, waiting_room.occupy_seat("apple"):
                 pass
             assert caught.value.retry_after is not None
