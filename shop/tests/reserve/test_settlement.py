@@ -1,6 +1,8 @@
-"""Settlement: a consumer writes each promised order to PostgreSQL once, also after a crash.
+"""Settlement under the strategy `reserve`: a consumer writes the promised orders to PostgreSQL.
 
-A promise that can be no order is broken: it is moved to another stream, and the others are settled.
+A promise is a unit that Redis has sold to a buyer, and an entry on a Redis stream. Its order is
+written once, even after a crash of the consumer. If the order cannot be written, the promise is
+broken: the consumer moves it to another stream, and settles the remaining promises.
 """
 
 import json
@@ -44,7 +46,7 @@ buy_reserved = partial(buy, lock="reserve")
 
 
 def count_unsettled() -> int:
-    """Return the number of entries on the stream of promises."""
+    """Return the number of promises whose orders are not written yet: the entries of the stream."""
     return int(locks_client().xlen(STREAM))
 
 
@@ -55,21 +57,23 @@ def read_settlement(sale: Sale) -> tuple[int, int, int]:
 
 
 def crash() -> None:
-    """End the consumer by an exception that no handler of errors catches."""
+    """Raise an exception that the consumer does not catch."""
     raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
     ("point", "failure", "written_orders"),
     [("settled", crash, 3), ("settling", kill_this_threads_backend, 0)],
-    ids=["between commit and XDEL", "in the batch"],
+    ids=["between commit and XDEL", "before the commit"],
 )
 def test_every_order_of_a_crashed_consumer_is_written_once(
     point: str, failure: Callable[[], None], written_orders: int
 ) -> None:
-    """The next consumer settles the batch again.
+    """A consumer crashes in the middle of a batch, and the next consumer settles the batch again.
 
-    written_orders  the orders that the crashed consumer wrote
+    point           the place in the code of the consumer at which it crashes
+    failure         makes it crash
+    written_orders  number of orders that it has written before
     """
     open_sale(5)
     promise_orders("a", "b", "c")
@@ -83,25 +87,32 @@ def test_every_order_of_a_crashed_consumer_is_written_once(
 
 
 def test_second_settlement_has_no_effect() -> None:
-    """Two consumers settle the same promises; only the first counts them as settled."""
+    """Two consumers settle the same promises. No order is written or counted twice.
+
+    KEPT means that the order is written, now or earlier. acknowledge() deletes the promises from
+    the stream, and returns how many it has deleted.
+    """
     sale = open_sale(5)
     promise_orders("a", "b")
     _, promises = read_promises(sale.pk)
-    for acknowledged_count in (2, 0):  # by the first settlement, and by the second one
+    deleted_counts = []
+    for _ in range(2):
         endings = settle(promises)
         assert set(endings.values()) == {Ending.KEPT}
-        ended_promises = [
-            (promise.entry, promise.sale, endings[promise.entry]) for promise in promises
-        ]
-        assert acknowledge(ended_promises) == acknowledged_count
+        deleted_counts.append(
+            acknowledge(
+                [(promise.entry, promise.sale, endings[promise.entry]) for promise in promises]
+            )
+        )
+    assert deleted_counts == [2, 0]
     assert count_orders_and_stock() == (2, 3)
     assert read_settlement(sale) == (2, 0, 0)  # settled, broken, unsettled
 
 
 def test_lost_commit_reply_does_not_duplicate_orders() -> None:
-    """The reply to the consumer's COMMIT is lost, so the promises stay on the stream.
+    """PostgreSQL's reply to the consumer's COMMIT is lost, so the promises stay on the stream.
 
-    count_orders_and_stock() settles them again, and no order is written twice.
+    When they are settled again, by count_orders_and_stock(), no order is written twice.
     """
     open_sale(3)
     promise_orders("a", "b")
@@ -116,10 +127,11 @@ def test_lost_commit_reply_does_not_duplicate_orders() -> None:
 
 
 def test_existing_order_with_the_same_key_or_number_stays() -> None:
-    """Both promises are broken, because their key or their number already has an order.
+    """A promise whose key or whose order number already has an order is broken.
 
-    The key `a` has an order under another strategy, so the unit promised to it is free again. The
-    number promised to `c` belongs to another buyer's order, as after a restore from a backup.
+    The key `a` has an order under another strategy, so the unit that was promised to it is free
+    again. The order number that was promised to `c` belongs to another buyer's order, as it may
+    after a restore from a backup.
     """
     sale = open_sale(4)
     _, second_number = promise_orders("a", "c")
@@ -139,19 +151,19 @@ def test_existing_order_with_the_same_key_or_number_stays() -> None:
 
 
 def test_last_unit_of_a_closed_sale_is_sold_once() -> None:
-    """Two consumers settle two promises of the last unit at once, and the first one sells it.
+    """Two promises of a closed sale need its last unit, and two consumers settle them at once.
 
-    The promises name a product that does not exist, so neither consumer waits for a lock on its
-    row, and only the CHECK of the database protects the stock.
+    Consumers take turns by a lock on the product's row. Here the promises have the id of a product
+    that does not exist, so there is no such lock, and only the CHECK of the database protects the
+    stock. The first promise gets the unit, and the second one is broken.
     """
     sale = open_sale(1)
     promise_orders("a")
     open_sale(5)  # closes the first sale
     _, [promise] = read_promises(sale.pk)
     first_promise = replace(promise, product=0)  # no product has the id 0
-    second_promise = replace(
-        first_promise, order=first_promise.order + 10_000, key="b", entry="1-1"
-    )
+    unused_order_number = promise.order + 10_000
+    second_promise = replace(first_promise, order=unused_order_number, key="b", entry="1-1")
     with Interleaving() as threads:
         first = threads.start("first", partial(settle_or_split, [first_promise])).run_to("settling")
         second = threads.start("second", partial(settle_or_split, [second_promise])).resume()
@@ -163,10 +175,10 @@ def test_last_unit_of_a_closed_sale_is_sold_once() -> None:
 
 
 def test_key_with_a_second_promise_gets_its_first_order() -> None:
-    """A buyer repeats a key after the promise in Redis has expired.
+    """A buyer repeats a request after the promise of its key has expired in Redis.
 
-    Redis then promises a second order, which is never written. After the settlement the key gets
-    its first order again.
+    Redis then promises a second order. The consumer does not write it, because the key already has
+    an order. After that, the key gets its first order again.
     """
     sale = open_sale(3)
     first_order = buy_reserved(key="a").body["order"]
@@ -176,16 +188,17 @@ def test_key_with_a_second_promise_gets_its_first_order() -> None:
     settle_all_promises()
     _, broken_count, _ = read_settlement(sale)
     assert broken_count == 1
-    again = buy_reserved(key="a")
-    assert (again.status, again.body["order"], again.body["replayed"]) == (200, first_order, True)
+    retry = buy_reserved(key="a")
+    assert (retry.status, retry.body["order"], retry.body["replayed"]) == (200, first_order, True)
     assert buy_reserved(key="a", buyer="bob").status == 422
     assert count_orders_and_stock() == (1, 2)
 
 
 # --- the end of a consumer ------------------------------------------------------------------------
 
-#: A consumer that receives SIGTERM while its thread has the lock of the event `stop`, as inside
-#: stop.wait(). A signal handler that set the event in this thread would wait for the lock forever.
+#: A consumer that receives SIGTERM while its main thread holds the lock inside the event `stop`, as
+#: during stop.wait(). The signal handler runs in the same thread, so it would wait for this lock
+#: forever if it set the event itself.
 CONSUMER_PROGRAM = """
 import os, signal, time
 import django
@@ -204,7 +217,8 @@ call_command("settle")
 """
 
 
-def test_sigterm_ends_the_wait_for_a_batch() -> None:
+def test_sigterm_stops_a_consumer_that_waits() -> None:
+    """`manage.py settle` exits with 0 if SIGTERM comes while it waits between two batches."""
     completed = run_python("-c", CONSUMER_PROGRAM)
     assert completed.returncode == 0, completed.stderr
 
@@ -212,10 +226,12 @@ def test_sigterm_ends_the_wait_for_a_batch() -> None:
 # --- entries that cannot be settled ---------------------------------------------------------------
 
 
+#: Fields of stream entries that are not promises. A promise has the fields `seen`, the units left
+#: before it, and `order`, the order as JSON.
 UNREADABLE_ENTRIES: list[dict[str, Any]] = [
-    {"seen": 3, "order": "{"},
-    {"seen": "many", "order": "{}"},
-    {"seen": 3, "order": '{"of": "a newer node"}'},
+    {"seen": 3, "order": "{"},  # not JSON
+    {"seen": "many", "order": "{}"},  # not a number
+    {"seen": 3, "order": '{"of": "a newer node"}'},  # an unknown field
     {"other": "fields"},
 ]
 
@@ -223,7 +239,7 @@ UNREADABLE_ENTRIES: list[dict[str, Any]] = [
 def test_unreadable_stream_entry_is_moved_to_the_broken_stream() -> None:
     """Stream entries that are not promises are moved to the stream of broken promises.
 
-    All promises are settled, and the strategy continues to sell.
+    All other promises are settled, and the shop continues to sell.
     """
     client: Any = locks_client()
     sale = open_sale(5)
@@ -232,10 +248,12 @@ def test_unreadable_stream_entry_is_moved_to_the_broken_stream() -> None:
         client.xadd(STREAM, {"sale": sale.pk, **fields})
         client.xadd(STREAM, fields)  # without the number of a sale
     promise_orders("b")
-    assert read_settlement(sale) == (0, 0, 6)  # settled, broken, unsettled
+    unreadable_count = len(UNREADABLE_ENTRIES)
+    # settled, broken, unsettled; an entry without the number of a sale is not counted
+    assert read_settlement(sale) == (0, 0, 2 + unreadable_count)
     settle_all_promises()
     assert (count_orders_and_stock(), count_unsettled()) == ((2, 3), 0)
-    assert read_settlement(sale) == (2, 4, 0)
+    assert read_settlement(sale) == (2, unreadable_count, 0)
     broken_entries = [fields for _, fields in client.xrange(BROKEN_STREAM)]
     entries_of_sale = broken_entries[::2]  # every other entry has no number of a sale
     for broken_entry, fields in zip(entries_of_sale, UNREADABLE_ENTRIES, strict=True):
@@ -244,7 +262,10 @@ def test_unreadable_stream_entry_is_moved_to_the_broken_stream() -> None:
 
 
 def test_promise_with_an_invalid_order_is_broken() -> None:
-    """The buyer's name contains a NUL character, which PostgreSQL cannot store."""
+    """The name of one buyer contains a NUL character, which PostgreSQL cannot store.
+
+    Only this promise is broken. The other three promises of the batch are settled.
+    """
     sale = open_sale(5)
     promise_orders("a", "b")
     client: Any = locks_client()
