@@ -46,11 +46,13 @@ class Callbacks:
                 return
             self._thread_count += 1
         try:
-            threading.Thread(target=self._work, name="locks.on_lost", daemon=True).start()
+            threading.Thread(
+                target=self._run_queued_calls, name="locks.on_lost", daemon=True
+            ).start()
         except RuntimeError:  # the interpreter is ending, or there are too many threads
-            self._work()
+            self._run_queued_calls()
 
-    def _work(self) -> None:
+    def _run_queued_calls(self) -> None:
         """Run calls from the queue until it is empty."""
         while True:
             with get_or_create(self, "_mutex", threading.RLock):

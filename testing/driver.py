@@ -167,11 +167,11 @@ class Driver:
             self._run.schedule += actor.name
             self._make_step(actor)
             moved = True
-        for other in self._actors.values():
-            # If this step has blocked `actor`, `actor` continues in a later turn.
-            may_wake = other is not actor or not moved
-            if other.is_blocked and may_wake:
-                moved |= self.wake(other)
+        for candidate in self._actors.values():
+            # If `actor` was blocked by the step that it just made, it continues in a later turn.
+            may_wake = candidate is not actor or not moved
+            if candidate.is_blocked and may_wake:
+                moved |= self.wake(candidate)
         return moved
 
     def _make_step(self, actor: Actor) -> None:

@@ -38,7 +38,8 @@ from ..testing.server import Server
 
 WAIT_SECONDS = 60.0
 TTL_SECONDS = 30
-#: Number of processes over which the waiters of a drain are spread.
+#: Number of waiters of a drain, and of the processes over which they are spread.
+WAITER_COUNT = 200
 PROCESS_COUNT = 4
 #: The name of the table's row with the number of commands that an acquisition takes.
 COMMANDS = "commands per acquisition"
@@ -293,8 +294,8 @@ def main() -> None:
                 # RedisLock is listed for comparison. Its waiters are threads in this table, too.
                 ("tasks", ["RedisLock"] + list(TASK_LOCKS), 0.001),
             ):
-                title = f"200 {waiter_kind}, hold {1000 * hold_seconds:.0f} ms"
-                measure = partial(measure_drain, pool, server.port, 200, hold_seconds)
+                title = f"{WAITER_COUNT} {waiter_kind}, hold {1000 * hold_seconds:.0f} ms"
+                measure = partial(measure_drain, pool, server.port, WAITER_COUNT, hold_seconds)
                 print_comparison(title, lock_types, rounds=11, measure=measure)
     finally:
         server.stop()

@@ -97,7 +97,7 @@ class ClusterNodes(Renewals):
         return now() - self._refreshed_at < LOOK_UP_SECONDS / 2
 
     def look_up(self) -> Generator[Endpoint, Any, None]:
-        """Yield the nodes to ask for the slots, one after the other, until one knows the slots.
+        """Yield the nodes to query for the slots, one after the other, until one knows the slots.
 
         The result of each yield is the node's reply to CLUSTER SLOTS, or the error in its place.
 

@@ -19,8 +19,8 @@ FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 0.5
 #: Time for which an acquisition waits for a cluster that is down, even if its own wait is longer.
 LONGEST_OUTAGE_SECONDS = 60.0
-#: Time that a node may take to answer CLUSTER SLOTS, and after which a look-up asks no further node
-#: if some slots are known. No look-up begins within half of this time after the last one.
+#: Time that a node may take to answer CLUSTER SLOTS. A look-up that has taken this long queries no
+#: further node if some slots are known. After a look-up, none begins for half of this time.
 LOOK_UP_SECONDS = 0.5
 #: Maximum number of nodes to remember, including those that left the cluster.
 MAX_ENDPOINTS = 1000
@@ -162,7 +162,7 @@ class Topology:
             cluster_endpoints += shard_endpoints
         self._ranges = ranges
         self._moved_slots = {}
-        # The next look-up first asks the nodes of this reply. Known nodes keep their order, in
+        # The next look-up first queries the nodes of this reply. Known nodes keep their order, in
         # which nodes that did not answer are last: see query_last().
         known_endpoints = [endpoint for endpoint in self.endpoints if endpoint in cluster_endpoints]
         endpoints = dict.fromkeys(known_endpoints + cluster_endpoints + self.endpoints)

@@ -61,7 +61,7 @@ class LockWaiters:
     """
 
     def __init__(self) -> None:
-        # The class describes these times.
+        # The docstring of the class explains these times.
         self.lease_ends_at = 0.0
         self.polled_at = 0.0
         self.all_polled_at = 0.0

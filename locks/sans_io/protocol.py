@@ -204,8 +204,8 @@ class Wake(NamedTuple):
         that loses the last writes, only the fence protects the storage.)
 
         `queued_reply` has a time of our clock, and the time that the server's clock showed a little
-        later. Adding the time that passed on the server's clock between that reply and this message
-        to our time gives the moment of the grant on our clock.
+        later. This message has the time that the server's clock showed at the grant. The difference
+        of the two times of the server, added to our time, is the time of the grant on our clock.
 
         Args:
             queued_reply: The reply of acquire.lua that put us into the queue.
