@@ -84,7 +84,7 @@ class Address:
         return self._connection_class(**self._options | options)
 
 
-def has_moved(connection: Any) -> bool:
+def has_master_moved(connection: Any) -> bool:
     """Return whether the Sentinels have replaced the connection's master since it was opened.
 
     No Sentinel is asked: the client's pool remembers their last answer. Without this check, a
@@ -170,7 +170,7 @@ def open_connection(connection: Any, timeout: float) -> None:
     A connection is reopened if the server closed it, or if the Sentinels have named another master.
     Raises the connection error of the client library, for example redis.ConnectionError.
     """
-    if _is_stale(connection) or has_moved(connection):
+    if _is_stale(connection) or has_master_moved(connection):
         connection.disconnect()
         connection.socket_timeout = connection.socket_connect_timeout = timeout
         connection.connect()

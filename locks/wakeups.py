@@ -22,7 +22,7 @@ from .clock import now
 from .connection import (
     Address,
     hang_up,
-    has_moved,
+    has_master_moved,
     open_connection,
     run_command,
     run_on_new_connection,
@@ -214,4 +214,4 @@ class WakeUps:
                     self.on_server_became_replica()
                 if moved:
                     return True
-        return has_moved(connection)
+        return has_master_moved(connection)

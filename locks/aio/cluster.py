@@ -118,7 +118,7 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
 
     async def _verify(self, link: Link) -> None:
         """Look up the slot, and close the link if the slot has moved."""
-        self.suspect_node()
+        self.query_node_last()
         await self.nodes.refresh()
         if self.has_slot_moved():
             link.close(ConnectionError("the slot has moved to another node"))

@@ -118,9 +118,9 @@ class CommandConnection:
             self.is_usable = False
             self._loop.call_later(self._timeout, self._link.close)
 
-    def has_moved(self) -> bool:
+    def has_master_moved(self) -> bool:
         """Return whether the Sentinels have named another master since the connection opened."""
-        return self._link.has_moved()
+        return self._link.has_master_moved()
 
     async def aclose(self) -> None:
         """Send the queued commands, wait a moment for the replies, and close the connection."""
@@ -224,7 +224,7 @@ class AsyncConnections:
         if (
             not self._connections
             or not self._connections[-1].is_usable
-            or self._connections[-1].has_moved()
+            or self._connections[-1].has_master_moved()
         ):
             self.retire_all()
             self._connections = [

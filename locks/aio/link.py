@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
-from ..connection import Address, has_moved
+from ..connection import Address, has_master_moved
 
 #: The links that have a socket, or will have one soon. A forked child closes its copies of the
 #: sockets: otherwise the parent's subscription would live on after the parent's death.
@@ -77,9 +77,9 @@ class Link(asyncio.Protocol):
         """Send a command. The link must be open."""
         self._connection._writer.write(command)
 
-    def has_moved(self) -> bool:
+    def has_master_moved(self) -> bool:
         """Return whether the Sentinels have named another master since the link opened."""
-        return self.is_open and has_moved(self._connection)
+        return self.is_open and has_master_moved(self._connection)
 
     def close(self, error: BaseException | None = None) -> None:
         """Close the link. on_end is called with `error`, or with a ConnectionError."""

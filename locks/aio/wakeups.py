@@ -147,7 +147,7 @@ class AsyncWakeUps:
         if link is None:
             return
         if not self._has_received or not self.waiters.is_listening:
-            if self._probing or link.has_moved():
+            if self._probing or link.has_master_moved():
                 link.close(ConnectionError("the subscription is silent"))
                 return
             if self._in_cluster and not self.waiters.mailboxes:

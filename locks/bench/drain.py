@@ -54,7 +54,7 @@ class Violation(Exception):
 
 
 @contextmanager
-def floor(client: redis.Redis, name: str) -> Iterator[None]:
+def take_token(client: redis.Redis, name: str) -> Iterator[None]:
     """Take a token from a list on the server for the block, and put it back afterwards.
 
     This takes two commands, without redis-py's retries, so it is a lower bound for the time that
@@ -75,7 +75,7 @@ def floor(client: redis.Redis, name: str) -> Iterator[None]:
 #: The locks for threads by their names in the tables. Each function makes a context manager that
 #: holds the lock of a name. By default redis-py's locks poll every 100 ms.
 THREAD_LOCKS: dict[str, Callable[[redis.Redis, str], AbstractContextManager[Any]]] = {
-    "floor": floor,
+    "floor": take_token,
     "RedisLock": lambda client, name: RedisLock(client, name, ttl=TTL_SECONDS).hold(
         wait=WAIT_SECONDS
     ),
@@ -98,13 +98,13 @@ THREAD_LOCK_OF = {"AsyncRedisLock": "RedisLock", "redis-py asyncio": "redis-py L
 
 
 @cache
-def client_at(port: int) -> redis.Redis:
+def get_client(port: int) -> redis.Redis:
     """Return this process's client, which keeps its connections between measurements."""
     return redis.Redis(port=port, max_connections=500, socket_timeout=60)
 
 
 def prepare_name(client: redis.Redis, lock_type: str) -> str:
-    """Return an unused name for a lock. For floor(), also create the list of this name."""
+    """Return an unused name for a lock. For take_token(), also create the list of this name."""
     name = f"bench:{next(_name_numbers)}"
     if lock_type == "floor":
         client.rpush(name, "token")
@@ -116,7 +116,7 @@ def measure_uncontended(port: int, lock_type: str, seconds: float) -> dict[str, 
 
     Returns the pairs of acquisition and release per second, and the commands per acquisition.
     """
-    client = client_at(port)
+    client = get_client(port)
     hold = THREAD_LOCKS[lock_type]
     name = prepare_name(client, lock_type)
     with hold(client, name):
@@ -148,7 +148,7 @@ def measure_drain(
     Returns:
         The figures of summarize_spans(), and the commands per acquisition.
     """
-    client = client_at(port)
+    client = get_client(port)
     name = prepare_name(client, lock_type)
     # Until all waiters are queued, the lock is held. A lock for asyncio is held by a lock for
     # threads with the same key.
@@ -158,7 +158,8 @@ def measure_drain(
         arrivals = [first_arrival + 0.002 * number for number in range(waiters)]
         shares = [arrivals[number::PROCESS_COUNT] for number in range(PROCESS_COUNT)]
         jobs = [
-            pool.submit(contend, port, lock_type, name, hold_seconds, share) for share in shares
+            pool.submit(hold_once_per_arrival, port, lock_type, name, hold_seconds, share)
+            for share in shares
         ]
         time.sleep(arrivals[-1] + 0.5 - time.monotonic())  # by then all waiters are queued
         drain_started_at = time.monotonic()
@@ -197,7 +198,7 @@ def summarize_spans(spans: Sequence[Span], drain_started_at: float) -> dict[str,
     }
 
 
-def contend(
+def hold_once_per_arrival(
     port: int, lock_type: str, name: str, hold_seconds: float, arrivals: Sequence[float]
 ) -> list[Span]:
     """Hold the lock once per arrival, each time in another thread or task of this process.
@@ -213,8 +214,8 @@ def contend(
         The times at which the lock was acquired and released, for each arrival.
     """
     if lock_type in TASK_LOCKS:
-        return asyncio.run(_contend_in_tasks(port, lock_type, name, hold_seconds, arrivals))
-    client = client_at(port)
+        return asyncio.run(_hold_in_tasks(port, lock_type, name, hold_seconds, arrivals))
+    client = get_client(port)
 
     def hold_once(arrival: float) -> Span:
         time.sleep(max(0.0, arrival - time.monotonic()))
@@ -227,10 +228,10 @@ def contend(
         return list(threads.map(hold_once, arrivals))
 
 
-async def _contend_in_tasks(
+async def _hold_in_tasks(
     port: int, lock_type: str, name: str, hold_seconds: float, arrivals: Sequence[float]
 ) -> list[Span]:
-    """Hold the lock once per arrival, each time in another task: see contend()."""
+    """Hold the lock once per arrival, each time in another task of this process."""
 
     async def hold_once(arrival: float) -> Span:
         await asyncio.sleep(max(0.0, arrival - time.monotonic()))

@@ -119,7 +119,7 @@ class SlotWakeUps(SlotSubscription, WakeUps):
     def _is_on_wrong_server(self, connection: Any) -> bool:
         """Return whether the slot has moved. If there are waiters, look up the slot first."""
         if self.waiters.mailboxes:
-            self.suspect_node()
+            self.query_node_last()
             self.nodes.refresh()
         return self.has_slot_moved()
 

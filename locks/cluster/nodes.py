@@ -237,7 +237,7 @@ class SlotSubscription:
         if self.waiters.is_listening and endpoint != self.endpoint:
             self.resubscribe()
 
-    def suspect_node(self) -> None:
+    def query_node_last(self) -> None:
         """Make the next look-up query the subscription's node last, because it did not answer."""
         if self.endpoint is not None:
             self.nodes.topology.query_last(self.endpoint)

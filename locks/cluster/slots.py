@@ -139,7 +139,7 @@ class Topology:
         Args:
             reply: The reply, a list of [first slot, last slot, primary, *replicas], or the error in
                 its place.
-            node: The node.
+            node: The host and port of the node that sent the reply.
 
         Returns:
             Whether the slots were learned. It is False if the reply is an error, or if it is empty

@@ -189,16 +189,17 @@ def test_async_lock_follows_its_client_to_a_new_master(
             connection: Any = (await lock._get_resources()).connections.current_connection
         sentinel_pool = connection._link._connection.connection_pool  # the pool of the locks
         assert isinstance(sentinel_pool, SentinelPool)
-        assert not connection.has_moved()
+        assert not connection.has_master_moved()
         await pool.get_master_address()  # the client finds the same master as before
-        assert not connection.has_moved()
+        assert not connection.has_master_moved()
         sentinel_pool._manager.master = new_master
         sentinels.master = new_master
         await pool.get_master_address()
-        assert connection.has_moved()
+        assert connection.has_master_moved()
         async with lock.hold(wait=1):
             assert new_master.make_client().keys("*replaced*") != []
-            assert not (await lock._get_resources()).connections.current_connection.has_moved()
+            resources: Any = await lock._get_resources()
+            assert not resources.connections.current_connection.has_master_moved()
         await client.aclose()
 
     asyncio.run(main())

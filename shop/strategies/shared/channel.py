@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from locks.connection import has_moved
+from locks.connection import has_master_moved
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Channel:
         """
         message = pubsub.get_message(timeout=CHECK_INTERVAL_SECONDS)
         if message is None:
-            if has_moved(pubsub.connection):
+            if has_master_moved(pubsub.connection):
                 raise redis.ConnectionError("the connection is to a master that has been replaced")
         elif message["type"] == "subscribe":
             self.subscribe_attempted.set()
