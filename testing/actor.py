@@ -24,7 +24,7 @@ class Actor:
         waits_at: The step that the call is about to make: START before the first; ENDED once the
             call has ended.
         is_blocked: Whether the call waits for another call in the middle of a step.
-        backends: The ids of the processes or threads that serve the call in the database.
+        connection_ids: The ids that the database gave to the connections of the call.
         thread: The thread that runs the call.
     """
 
@@ -40,7 +40,7 @@ class Actor:
         self.error: BaseException | None = None
         self.waits_at: str | None = START
         self.is_blocked = False
-        self.backends: set[int] = set()
+        self.connection_ids: set[int] = set()
         self._call = call
         #: Each step that the call reaches, and finally ENDED.
         self._reached_steps: Queue[str | None] = Queue()

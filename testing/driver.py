@@ -248,12 +248,12 @@ class Driver:
         query this returns False.
         """
         connection = connections[self._using]
-        if not actor.backends:
+        if not actor.connection_ids:
             return False
         if connection.vendor == "postgresql":
-            return _is_blocked_in_postgresql(connection, actor.backends)
+            return _is_blocked_in_postgresql(connection, actor.connection_ids)
         if connection.vendor == "mysql" and time.monotonic() >= self._next_innodb_poll_at:
-            is_blocked = _is_blocked_in_innodb(connection, actor.backends)
+            is_blocked = _is_blocked_in_innodb(connection, actor.connection_ids)
             self._next_innodb_poll_at = time.monotonic() + INNODB_POLL_INTERVAL_SECONDS
             return is_blocked
         return False
@@ -261,13 +261,13 @@ class Driver:
     def _is_executing(self, actor: Actor) -> bool:
         """Return whether PostgreSQL executes a statement of a call; False for other databases."""
         connection = connections[self._using]
-        if not actor.backends or connection.vendor != "postgresql":
+        if not actor.connection_ids or connection.vendor != "postgresql":
             return False
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = ANY(%s) "
                 "AND state = 'active')",
-                [list(actor.backends)],
+                [list(actor.connection_ids)],
             )
             (is_executing,) = cursor.fetchone()
         return bool(is_executing)
@@ -295,7 +295,7 @@ class Driver:
         if actor is not None:
             actor.stop_before(text)
 
-    def _record_connection(self, backend: int) -> None:
+    def _record_connection(self, connection_id: int) -> None:
         """Add the id of a new connection to the call that runs in the current thread.
 
         If the thread is unknown, it is a new thread of live_server, and serves the call whose turn
@@ -303,7 +303,7 @@ class Driver:
         """
         actor = self.current_actor() or self._moving_actor
         if actor is not None:
-            actor.backends.add(backend)
+            actor.connection_ids.add(connection_id)
 
 
 def _make_last_step(actor: Actor) -> Step:
@@ -317,23 +317,23 @@ def _make_last_step(actor: Actor) -> Step:
     return Step(actor.name, text, "returns")
 
 
-def _is_blocked_in_postgresql(connection: Any, backends: AbstractSet[int]) -> bool:
+def _is_blocked_in_postgresql(connection: Any, process_ids: AbstractSet[int]) -> bool:
     """Return whether one of these processes of PostgreSQL waits for another process's lock."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT bool_or(pg_blocking_pids(pid) <> '{}') FROM unnest(%s::int[]) pid",
-            [list(backends)],
+            [list(process_ids)],
         )
         (is_blocked,) = cursor.fetchone()
     return bool(is_blocked)
 
 
-def _is_blocked_in_innodb(connection: Any, backends: AbstractSet[int]) -> bool:
+def _is_blocked_in_innodb(connection: Any, connection_ids: AbstractSet[int]) -> bool:
     """Return whether one of these connections waits for another connection's lock.
 
     Return False if the user of the database lacks the privilege PROCESS.
     """
-    ids = ", ".join(str(int(backend)) for backend in backends)
+    ids = ", ".join(str(int(connection_id)) for connection_id in connection_ids)
     try:
         with connection.cursor() as cursor:
             cursor.execute(

@@ -103,12 +103,12 @@ class Buyers(Driver):
         if actor is None:
             return
         if connection.vendor == "mysql":
-            actor.backends = {connection.connection.thread_id()}
+            actor.connection_ids = {connection.connection.thread_id()}
         elif connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 # Without a wait for the disk, a schedule is faster and has the same outcome.
                 cursor.execute("SET synchronous_commit = off")
-            actor.backends = {connection.connection.info.backend_pid}
+            actor.connection_ids = {connection.connection.info.backend_pid}
 
     def _buy(self, attempt: Attempt) -> None:
         """Try to buy a unit, again and again as long as the other buyer has the lock.
