@@ -1,4 +1,7 @@
-"""Put one product up for sale, unless there is one: python -m oscar_project.stock_up."""
+"""Create the product that the load test buys, unless it exists.
+
+python -m oscar_project.stock_up
+"""
 
 import sys
 
