@@ -51,7 +51,7 @@ def count_unsettled() -> int:
 
 
 def read_settlement(sale: Sale) -> tuple[int, int, int]:
-    """Return the numbers of a sale's promises that are settled, broken and unsettled."""
+    """Return how many of a sale's promises are settled, how many broken, and how many unsettled."""
     report = sale_report(sale.pk).as_dict()
     return report["settled"], report["broken_promises"], report["unsettled"]
 

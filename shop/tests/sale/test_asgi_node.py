@@ -108,8 +108,8 @@ def test_waiting_buyers_need_no_threads(node: Node, valkey: Valkey) -> None:
             )
             assert count_threads(node) - threads_before < 20  # far fewer than WAITING_BUYERS
             assert node.get("/healthz")[0] == 200
-        answers = Counter(read_status(client) for client in clients)
-    assert answers == {201: WAITING_BUYERS - 1, 409: 1}
+        statuses = Counter(read_status(client) for client in clients)
+    assert statuses == {201: WAITING_BUYERS - 1, 409: 1}
     assert node.get(f"/sales/{sale}")[1]["lost_updates"] == 0
 
 
@@ -246,7 +246,7 @@ def test_endless_body_is_cut_off_and_not_stored(node: Node, head: str) -> None:
 
 @pytest.mark.parametrize("path", ["/buy", "/restock"])
 def test_slow_body_is_408(node: Node, path: str) -> None:
-    """The client announces nine bytes, sends one, and waits."""
+    """The client announces a body of nine bytes, sends one, and then waits for the response."""
     with connect(node) as client:
         client.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{{".encode())
         assert read_status(client) == 408

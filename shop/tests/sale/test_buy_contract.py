@@ -109,6 +109,7 @@ def test_purchase_is_201_if_its_lock_is_lost_after_the_commit(
 
 @pytest.mark.parametrize("lock", ["redis", "row-lock", "counter"])
 def test_purchase_without_postgresql_is_503_unavailable(lock: str, tmp_path: Path) -> None:
+    """During an outage of PostgreSQL a purchase is refused, and releases what it had acquired."""
     open_sale(1)
     with connect_django_to(tmp_path):  # no PostgreSQL server has its socket in this folder
         reply = buy(lock=lock)
@@ -118,8 +119,7 @@ def test_purchase_without_postgresql_is_503_unavailable(lock: str, tmp_path: Pat
         "the database does not answer; nothing was sold: retry with the same key",
     )
     assert count_orders_and_stock() == (0, 1)
-    # The failed purchase has kept neither the lock nor a reserved unit.
-    assert buy(lock=lock).status == 201
+    assert buy(lock=lock).status == 201, "the lock, or the reserved unit, should be free again"
 
 
 # --- the sale of the request -------------------------------------------------------------------
@@ -159,10 +159,14 @@ def test_waiting_buyer_gets_410_after_the_sale_closed() -> None:
 
 @rolled_back
 def test_lock_inside_a_transaction_is_refused_before_it_is_requested() -> None:
-    """The shop ignores the transaction of the test itself, so the first purchase sells."""
+    """A purchase inside a transaction raises at once, and does not first wait for the lock.
+
+    pytest-django runs this test in a transaction, too, but the shop ignores that one. So the first
+    purchase sells.
+    """
     open_sale(1)
     assert buy(lock="token").status == 201
-    # If the second purchase asked for the lock, it would have to wait for this holder.
+    # If the second purchase tried to acquire the lock, it would have to wait for this holder.
     locks_client().set("lock:token:apple", "another buyer's")
     with (
         transaction.atomic(),

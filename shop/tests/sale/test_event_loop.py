@@ -208,8 +208,8 @@ def test_lost_commit_reply_is_unknown(lock: str) -> None:
     open_sale(3)
 
     async def buy_without_reply(shop: ShopInLoop) -> None:
-        unknown = await shop.buy(lock=lock, key="k1")
-        assert (unknown.status, unknown.body["outcome"]) == (503, "unknown"), unknown.body
+        reply = await shop.buy(lock=lock, key="k1")
+        assert (reply.status, reply.body["outcome"]) == (503, "unknown"), reply.body
 
     with CommitReplyDropper() as proxy, connect_django_to(proxy.folder):
         run_in_loop(buy_without_reply)

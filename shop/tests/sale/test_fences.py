@@ -149,7 +149,7 @@ def read_documented_section() -> str:
 
 
 def read_documented_reset() -> str:
-    """Return the SQL statement with which the documentation resets the fence in the database."""
+    """Return the SQL statement that resets a fence, from the section that REMEDY_LINK points to."""
     (statement,) = re.findall(r"```sql\n(.*?)```", read_documented_section(), re.DOTALL)
     return str(statement).strip()
 
@@ -168,7 +168,7 @@ def compute_fence_ahead(client: redis.Redis, by: int) -> int:
 
 
 def set_fence_ahead(by: int = HOUR_IN_MICROSECONDS) -> int:
-    """Set apple's fence `by` microseconds ahead of Redis's clock, and return the fence."""
+    """Write a fence `by` microseconds ahead of Redis's clock to apple's row, and return it."""
     fence = compute_fence_ahead(locks_client(), by)
     Product.objects.filter(name=APPLE).update(fence=fence)
     return fence
@@ -227,8 +227,8 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
 def reset_during_a_purchase(lock: str, *, at: str) -> None:
     """Reset the fence in the row to 0 while a purchase is stopped at its point `at`.
 
-    Then a second buyer buys, and after that the stopped purchase continues. Its fence is higher
-    than the fence that was in the row before the reset.
+    Then a second buyer buys, and after that the stopped purchase continues, without its lock. The
+    fence of the stopped purchase is higher than the fence in the row before the reset.
     """
     fence_ahead = set_fence_ahead()
     # The last fence in Redis. The next lock gets a higher one, so the row does not refuse it.

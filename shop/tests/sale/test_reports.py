@@ -50,7 +50,7 @@ def restock(fields: dict[str, Any], headers: dict[str, str] = BEARER) -> JsonRep
     ("units", "lock"), [(0, "none"), (1_000_000, "none"), (100_000, "skip-locked")]
 )
 def test_restock_opens_a_sale_and_returns_its_report(units: int, lock: str) -> None:
-    """The units are the least and the most that a sale may have, in general and per unit row.
+    """A sale may have 0 to 1,000,000 units, and under `skip-locked` at most 100,000.
 
     Sales of other products stay open. The default product is `apple`.
     """
@@ -109,7 +109,7 @@ def test_restock_with_a_bad_key_is_400() -> None:
 def test_repeated_restock_does_not_close_the_sale() -> None:
     """After a repeated restock under `reserve`, Redis still sells the units of the open sale.
 
-    Closing a sale changes Redis, which no rollback undoes. So the repeat must be detected before.
+    If the repeated request closed the sale first, a rollback would not undo the change in Redis.
     """
     restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
     (first_order,) = promise_orders("ada")
@@ -267,8 +267,8 @@ def test_report_counts_orders(
 
     oversold      orders beyond the 3 units
     lost_updates  decrements that another write erased: orders + stock_left - 3
-    undersold     units left although buyers were refused: min(buyers, 3) - orders, if positive.
-                  Only a report with a number of buyers has it; the parameter is for 2 buyers
+    undersold     units left although buyers were refused: min(buyers, 3) - orders, if positive. It
+                  is null unless the request has a number of buyers. Here it is for 2 buyers
     """
     sale = open_sale(3)
     record_outcome(sale, orders=orders, stock_left=stock_left)

@@ -75,7 +75,7 @@ def test_every_reservation_renews_the_ttl_of_both_keys(
 
 
 def test_reservation_is_cancelled_only_once() -> None:
-    """To cancel a reservation twice, or one that does not exist, does not increment the counter.
+    """A second cancellation, or one of an unknown reservation, does not increment the counter.
 
     The reservations of another sale do not count. If Redis has lost the counter, the reservation is
     removed, but no counter is created: INCR would create it without a ttl.
@@ -114,10 +114,10 @@ def test_cancellation_during_a_redis_outage_is_logged(
 
 @committed
 def test_unit_stays_reserved_after_an_unknown_commit() -> None:
-    """PostgreSQL ends the connection of `k1` at its COMMIT, so the order may exist.
+    """The purchase with the key `k1` loses its connection at the COMMIT, so its order may exist.
 
-    Until the buyer retries with `k1`, no other key gets the reserved unit. Here no order exists, so
-    the retry writes it.
+    No other key gets the reserved unit, and a retry with `k1` uses it. Here the order does not
+    exist, so the retry writes it.
     """
     sale = open_sale(1)
     with use_probe(make_probe("before_commit", kill_this_threads_backend)):

@@ -266,7 +266,7 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", ["redlock", "zookeeper"])
 def test_strategy_without_its_servers_is_unavailable(lock: str, settings: Settings) -> None:
-    """The answer names the setting that is empty."""
+    """The error message contains the name of the setting that is empty."""
     open_sale(1)
     required_setting = STRATEGIES[lock].needs
     empty_value = type(getattr(settings, required_setting))()  # an empty list or string

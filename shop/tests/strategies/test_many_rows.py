@@ -86,7 +86,7 @@ def test_sale_of_too_many_units_is_refused() -> None:
 def test_every_report_adds_up_the_units_of_many_rows(
     lock: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The HTTP API, the recent reports, the command and the closed sale have the same stock."""
+    """The stock of 20 - 3 units is the same in the HTTP API, the commands and the closed sale."""
     sale = open_sale(20, lock=lock)
     assert [buy(lock=lock, buyer=f"b{number}").status for number in range(3)] == [201] * 3
     report = reports.sale_report(sale.pk).as_dict()
@@ -163,8 +163,8 @@ def test_last_unit_of_the_second_bucket_is_sold_once(
     with Interleaving() as threads:
         a = threads.start("A", purchase_of("buckets", "A")).run_to("after_read")
         b = threads.start("B", purchase_of("buckets", "B")).run_to("after_read")
-        assert buy(lock="buckets", buyer="early").status == 201
-        a.run_to("after_read")  # A reads the second bucket
+        assert buy(lock="buckets", buyer="third").status == 201
+        a.run_to("after_read")  # A tries again, and reads the second bucket
         b.run_to("after_read")
         a.run_to("before_commit")
         b.resume()

@@ -87,11 +87,11 @@ def test_requests_are_sent_to_all_servers_at_once(five_valkeys: list[Valkey]) ->
         pass  # from now on the clients are connected to all servers
     os.kill(five_valkeys[0].pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
-        acquiring = pool.submit(lock.acquire, 1)
+        acquisition = pool.submit(lock.acquire, 1)
         eventually(lambda: all(read_votes(lock, 1, 2, 3, 4)), what="four servers have voted")
-        assert not acquiring.done()
+        assert not acquisition.done(), "the lock should wait for the first server"
         os.kill(five_valkeys[0].pid, signal.SIGCONT)
-        assert acquiring.result().release() is Release.RELEASED
+        assert acquisition.result().release() is Release.RELEASED
 
 
 def test_lock_whose_votes_have_expired_is_not_acquired(five_valkeys: list[Valkey]) -> None:

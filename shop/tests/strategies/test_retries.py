@@ -1,4 +1,4 @@
-"""Strategies that do not lock: after a conflict with another writer they retry until a deadline."""
+"""Optimistic strategies retry after a conflict with another writer, until a deadline."""
 
 from collections.abc import Callable
 from pathlib import Path

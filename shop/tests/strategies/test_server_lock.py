@@ -30,7 +30,7 @@ SOUND_STRATEGIES = [name for name, strategy in STRATEGIES.items() if strategy.so
 def test_request_without_a_lock_uses_the_servers_strategy(lock: str, settings: Settings) -> None:
     """In a demo a request without the field `lock` uses `none`, and SHOP_LOCK has no effect.
 
-    Otherwise the request uses the strategy in SHOP_LOCK. It may also send the same name.
+    Otherwise the request uses the strategy in SHOP_LOCK, which the field `lock` may repeat.
     """
     settings.SHOP_LOCK = lock
     open_sale(1)
@@ -82,7 +82,7 @@ def test_unsound_server_lock_is_an_error(settings: Settings) -> None:
     for lock in (*STRATEGIES, "", "Redis"):  # the last two are not names of strategies
         settings.SHOP_LOCK = lock
         settings.SHOP_DEMO = True
-        assert list_check_ids() == []  # in a demo each request names its strategy
+        assert list_check_ids() == []  # in a demo each request chooses its strategy
         settings.SHOP_DEMO = False
         if lock in SOUND_STRATEGIES:
             expected_ids = []
@@ -94,11 +94,11 @@ def test_unsound_server_lock_is_an_error(settings: Settings) -> None:
 
 
 def test_node_with_an_unsound_lock_does_not_start() -> None:
-    """A failed check stops only manage.py, so the worker itself must refuse to serve."""
+    """gunicorn exits if SHOP_LOCK is not sound: Django's checks would stop only manage.py."""
     command = ("-m", "gunicorn", "-c", "python:shop.gunicorn_conf", "--bind", "127.0.0.1:0")
     servers = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL")}
     completed = run_python(*command, SHOP_LOCK="none", **servers)
     assert completed.returncode != 0
     assert "SHOP_LOCK is 'none'" in completed.stderr
-    # The message then names all other sound strategies.
+    # The message goes on with the other sound strategies.
     assert f"Set SHOP_LOCK to one of {', '.join(SOUND_STRATEGIES[:4])}" in completed.stderr

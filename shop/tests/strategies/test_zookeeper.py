@@ -149,11 +149,11 @@ def test_end_of_the_session_notifies_the_waiter(lock: ZookeeperLock, other_clien
     """
     waiter = ZookeeperLock(other_client, lock.name, ttl=SESSION_TIMEOUT_SECONDS)
     with lock.hold(1), ThreadPoolExecutor(1) as pool:
-        acquiring = pool.submit(waiter.acquire, 20)
+        acquisition = pool.submit(waiter.acquire, 20)
         eventually(lambda: len(read_queue(lock)) == 2, what="the waiter queues")
         end_session(other_client)
         with pytest.raises(LockBackendError):
-            acquiring.result(timeout=10)
+            acquisition.result(timeout=10)
         eventually(lambda: len(read_queue(lock)) == 1, what="the waiter has left")
 
 
