@@ -1,8 +1,9 @@
 """The checks of lessons 1, 2, 9 and 10, whose exercises are answers instead of code that sells.
 
-lessons.toml lists the checks of this module: schedules, tally, ask_again and table. A check returns
-a Refusal, the reason why the participant's answers are not accepted, or None. lessons.toml explains
-the codes of the refusals, such as "swapped".
+The checks are check_schedules(), check_tally(), check_ask_again() and check_table(). lessons.toml
+lists them as `answers.schedules` and so on. A check returns a Refusal, the reason why the
+participant's answers are not accepted, or None. lessons.toml explains the codes of the refusals,
+such as "swapped".
 """
 
 import re
@@ -83,11 +84,12 @@ NOTHING_SOLD = ("busy", "lost", "unavailable")
 NextKey = Callable[[str, str], str | None]
 
 
-def schedules(module: ModuleType) -> Refusal | None:
+def check_schedules(module: ModuleType) -> Refusal | None:
     """Return a refusal unless both schedules that the participant wrote down are right.
 
     SELLS_TWICE must be an order of two buyers' moves in which both get the only unit. DOES_NOT must
-    be an order in which only one buyer gets it. lessons.toml refers to this function.
+    be an order in which only one buyer gets it. In lessons.toml, the name of this check is
+    `answers.schedules`.
     """
     answers = [module.SELLS_TWICE, module.DOES_NOT]
     if not any(answers):
@@ -98,6 +100,7 @@ def schedules(module: ModuleType) -> Refusal | None:
     first_run, second_run = [
         two_buyers.run_schedule("none", _normalize_letters(answer), units=1) for answer in answers
     ]
+    # A run is wrong if it oversold or lost an update: here, if both buyers got the only unit.
     first_story = describe_run(first_run)
     second_story = describe_run(second_run)
     if not first_run.is_wrong and second_run.is_wrong:
@@ -129,11 +132,11 @@ def _normalize_letters(answer: object) -> str:
     return re.sub("[ ,-]", "", text).upper()
 
 
-def tally(module: ModuleType) -> Refusal | None:
+def check_tally(module: ModuleType) -> Refusal | None:
     """Return a refusal unless the participant's two functions count every sale correctly.
 
     A mistake that affects all sales, such as swapping the two functions, takes precedence over a
-    wrong count of one sale. lessons.toml refers to this function.
+    wrong count of one sale. In lessons.toml, the name of this check is `answers.tally`.
     """
     functions = {name: getattr(module, name) for name in ("oversold", "lost_updates")}
     right_answers = {
@@ -218,9 +221,10 @@ def _check_parameter_order(
 
 
 def _describe_type(answer: object) -> str:
-    """Return words for the type of an answer. They complete the message "f() returns X, which is".
+    """Return the type of an answer in words, such as `a text`.
 
-    lessons.toml has such messages.
+    The messages in lessons.toml have these words in the place of `{kind}`, as in "{function}()
+    returns {result}, which is {kind}".
     """
     match answer:
         case None:
@@ -250,11 +254,11 @@ def _refuse_wrong_count(oversold: Callable[..., object], details: Mapping[str, o
     return Refusal("looks-at-stock" if depends_on_stock else "counts-wrong", details)
 
 
-def table(module: ModuleType) -> Refusal | None:
+def check_table(module: ModuleType) -> Refusal | None:
     """Check the participant's table of verdicts, and return a refusal for the first wrong cell.
 
     Return None if every cell is right. A cell has the verdict of a strategy (`lock`) under a fault.
-    lessons.toml refers to this function.
+    In lessons.toml, the name of this check is `answers.table`.
     """
     answers = module.ANSWERS or {}
     if not isinstance(answers, Mapping):
@@ -282,13 +286,13 @@ class InvalidKey(Exception):
         self.return_value = return_value
 
 
-def ask_again(module: ModuleType) -> Refusal | None:
+def check_ask_again(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first wrong result of the participant's next_key(), or None.
 
     next_key(outcome, key) gets the outcome of a buyer's request and the request's key. It must
     return the key of the next request, or None if the buyer should stop.
 
-    lessons.toml refers to this function.
+    In lessons.toml, the name of this check is `answers.ask_again`.
     """
 
     def next_key(outcome: str, key: str) -> str | None:

@@ -38,8 +38,8 @@ from workshop.checks.purchases import (
 )
 from workshop.refusal import Refusal
 
-#: The outcomes that a buyer may get whose lock has ended: they mean that nothing was sold, and that
-#: the buyer should try again.
+#: The outcomes that a buyer may get after its lock has ended. They mean that nothing was sold, and
+#: that the buyer should try again.
 OUTCOMES_OF_LATE_HOLDER = ("lost", "busy")
 #: Codes of refusals that a missing row lock can cause. If the participant's code calls
 #: select_for_update() but reads no rows from it, no SELECT ... FOR UPDATE is sent. Then the refusal
@@ -47,11 +47,11 @@ OUTCOMES_OF_LATE_HOLDER = ("lost", "busy")
 CODES_OF_A_MISSING_ROW_LOCK = ("compared-in-python", "checks-then-writes", "fence-at-write")
 
 
-def fence(module: ModuleType) -> Refusal | None:
+def check_fence(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in a purchase that checks the fence, or None.
 
     A fence is a number that each new holder of the lock gets, higher than those of earlier holders.
-    lessons.toml refers to this function.
+    In lessons.toml, the name of this check is `fence.fence`.
     """
     install_as_mine(module)
     first_refusal = (
@@ -105,6 +105,7 @@ def _check_every_pause() -> Refusal | None:
     """
     open_sale(AMPLE_STOCK)
     statement_count = count_statements_of_a_purchase()
+    # `acquired`, `paused` and `at_commit` are injection points, at which a check can pause a buyer.
     if refusal := _check_pause_at("acquired"):
         return refusal
     for number in range(1, statement_count + 1):
@@ -125,7 +126,7 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
     sale = open_sale(AMPLE_STOCK)
     statements_of_a: list[str] = []
 
-    def buy_late() -> str:
+    def buy_with_pause() -> str:
         stop_before_commit()
         pause = partial(point_reached.send, "paused")
         with interrupt_before_statement(before_statement, pause) as sent_statements:
@@ -135,7 +136,7 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
                 statements_of_a.extend(sent_statements)
 
     with Interleaving() as run:
-        buyer_a = run.start("A", buy_late)
+        buyer_a = run.start("A", buy_with_pause)
         with suppress(AssertionError):  # the purchase ended without reaching the point
             buyer_a.run_to(point_name)
         if buyer_a.waits_at != point_name:

@@ -1,8 +1,8 @@
 """Runs one check of a participant's file in this process.
 
-A check is a function of this package with the name `module.function`, as in the `checks` of
-lessons.toml. It returns a Refusal, the reason why the participant's solution is not accepted, or
-None (workshop/refusal.py).
+A check has a name such as `answers.tally`, as in the `checks` of lessons.toml. This is the function
+check_tally() in the module `answers` of this package. It gets the participant's file, and returns
+a Refusal, the reason why the participant's solution is not accepted, or None (workshop/refusal.py).
 """
 
 import json
@@ -27,7 +27,7 @@ def run_and_exit(check: str, path: Path) -> None:
     The last line of stdout is JSON: {"refusal": null}, {"refusal": {code, details, story}} or
     {"undecided": reason}. Raises any error of the check itself.
 
-    check  the name of the check, `module.function` in workshop/checks
+    check  the name of the check, such as `answers.tally`
     path   the participant's file
     """
     try:
@@ -65,11 +65,11 @@ def find_refusal(check: str, path: Path) -> Refusal | None:
 def find_check(check: str) -> Callable[[ModuleType], Refusal | None]:
     """Import the module of a check, and return the function of the check.
 
-    check  `module.function` in workshop/checks
+    check  the name of the check. For `answers.tally`, return check_tally() in answers.py
     """
-    module_name, _, function_name = check.partition(".")
+    module_name, _, short_name = check.partition(".")
     module = import_module(f"workshop.checks.{module_name}")
-    function: Callable[[ModuleType], Refusal | None] = getattr(module, function_name)
+    function: Callable[[ModuleType], Refusal | None] = getattr(module, f"check_{short_name}")
     return function
 
 

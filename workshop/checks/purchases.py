@@ -1,9 +1,10 @@
 """Purchases with the code of the participant's file, which a check runs, pauses or kills.
 
-The last part of this module has the checks that lessons.toml lists: `inside_out` of lesson 6,
-`no_lock` of lesson 11 and `any_purchase` of lesson 12. Each runs several functions `_check_...`, in
-which the buyers A and B buy. Such a function returns a Refusal, the reason why the file is not
-accepted, or None. The codes of the refusals are explained in lessons.toml.
+The last part of this module has three checks: check_inside_out() of lesson 6, check_no_lock() of
+lesson 11 and check_any_purchase() of lesson 12. lessons.toml lists them as `purchases.inside_out`
+and so on. Each runs several functions `_check_...`, in which the buyers A and B buy. Such a
+function returns a Refusal, the reason why the file is not accepted, or None. lessons.toml explains
+the codes of the refusals.
 """
 
 import threading
@@ -268,7 +269,7 @@ def check_single_buyer(after_read: Callable[[], None] | None = None) -> Refusal 
     after_read  called when the buyer has read the stock
     """
 
-    def act_at_point(point_name: str, facts: Mapping[str, object]) -> None:
+    def act_at_point(point_name: str, details: Mapping[str, object]) -> None:
         if point_name == "after_read" and after_read is not None:
             after_read()
 
@@ -410,10 +411,10 @@ def count_orders_and_stock(sale: int) -> tuple[int, int]:
 # --- the lessons ----------------------------------------------------------------------------------
 
 
-def inside_out(module: ModuleType) -> Refusal | None:
+def check_inside_out(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in the nesting of lock and transaction, or None.
 
-    lessons.toml refers to this function.
+    In lessons.toml, the name of this check is `purchases.inside_out`.
     """
     install_as_mine(module)
     return (
@@ -525,10 +526,10 @@ def _check_pause_after(number: int) -> Refusal | None:
     return None
 
 
-def no_lock(module: ModuleType) -> Refusal | None:
+def check_no_lock(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in a purchase without a lock, or None.
 
-    lessons.toml refers to this function.
+    In lessons.toml, the name of this check is `purchases.no_lock`.
     """
     install_as_mine(module)
     return (
@@ -541,10 +542,10 @@ def no_lock(module: ModuleType) -> Refusal | None:
     )
 
 
-def any_purchase(module: ModuleType) -> Refusal | None:
+def check_any_purchase(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in purchases that do not overlap, or None.
 
-    lessons.toml refers to this function.
+    In lessons.toml, the name of this check is `purchases.any_purchase`.
     """
     install_as_mine(module)
     return (

@@ -37,17 +37,17 @@ MAX_LATENESS_RATIO = 0.2
 MAX_RENEWALS = 100
 
 
-def renewal(module: ModuleType) -> Refusal | None:
+def check_renewal(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in the renewal of a lock, or None.
 
-    lessons.toml refers to this function.
+    In lessons.toml, the name of this check is `renewal.renewal`.
     """
     return run_checks(
         module,
         _check_who_can_renew,
         _check_clock_ahead,
         _check_fractional_ttls,
-        _check_between_commands,
+        _check_renewal_between_commands,
         _check_working_holder,
     )
 
@@ -155,7 +155,7 @@ def _check_fractional_ttls(probe: Probe) -> Refusal | None:
     return None
 
 
-def _check_between_commands(probe: Probe) -> Refusal | None:
+def _check_renewal_between_commands(probe: Probe) -> Refusal | None:
     """Return a refusal if A renews a lock that B acquired between two commands of the renewal."""
 
     def hand_lock_to_b(lock: Any, number: int) -> None:
@@ -264,7 +264,9 @@ def _explain_ended_lock(probe: Probe, lock: Any, work: Work) -> Refusal:
         return probe.make_refusal("error-is-lost", returned=return_value)
     if not renewal_times:
         if lock.PERIOD <= 1:  # the first renewal was due while A worked
-            raise Undecided(f"this machine did not wake the renewal within {WORK_SECONDS:.1f} s")
+            raise Undecided(
+                f"the thread did not call renew() within {WORK_SECONDS:.1f} s: the machine is busy"
+            )
         return probe.make_refusal(
             "never-renewed",
             period=lock.PERIOD,
@@ -277,6 +279,8 @@ def _explain_ended_lock(probe: Probe, lock: Any, work: Work) -> Refusal:
         renewed_at - period_seconds * number for number, renewed_at in enumerate(renewal_times, 1)
     )
     if lateness_seconds > MAX_LATENESS_RATIO * WORKING_TTL_SECONDS:
-        raise Undecided(f"this machine woke the renewal {lateness_seconds:.1f} s late")
+        raise Undecided(
+            f"the thread called renew() {lateness_seconds:.1f} s late: the machine is busy"
+        )
     probe.add_to_story("the lock has ended while A was working")
     return probe.make_refusal("no-slack", period=round(period_seconds, 2), ttl=WORKING_TTL_SECONDS)

@@ -1,9 +1,10 @@
 """The checks of lessons 3 to 5: how a participant's lock is acquired, expires and is released.
 
-lessons.toml lists the checks of this module: one_command, ending and release. Each runs several
-functions `_check_...`, in which the buyers A, B and C try to get the same lock, with the tokens
-"a", "b" and "c". Such a function returns a Refusal, the reason why the lock is not accepted, or
-None. The codes of the refusals, such as "loser-unlocks", are explained in lessons.toml.
+The checks are check_one_command(), check_ending() and check_release(). lessons.toml lists them as
+`taking.one_command` and so on. Each runs several functions `_check_...`, in which the buyers A, B
+and C try to get the same lock, with the tokens "a", "b" and "c". Such a function returns a Refusal,
+the reason why the lock is not accepted, or None. lessons.toml explains the codes of the refusals,
+such as "loser-unlocks".
 """
 
 import time
@@ -47,14 +48,14 @@ EXPIRY_SECONDS = 1.2 * SHORT_TTL_SECONDS
 RETRY_PAUSE_SECONDS = 0.02
 
 
-def one_command(module: ModuleType) -> Refusal | None:
+def check_one_command(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in the lock of lesson 3, or None.
 
-    lessons.toml refers to this function.
+    In lessons.toml, the name of this check is `taking.one_command`.
     """
     checks = (
         _check_key_in_redis,
-        _check_release,
+        _check_released_lock_is_free,
         _check_second_holder,
         _check_release_after_refusal,
         _check_other_process,
@@ -64,27 +65,27 @@ def one_command(module: ModuleType) -> Refusal | None:
     return run_checks(module, *checks)
 
 
-def ending(module: ModuleType) -> Refusal | None:
+def check_ending(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in the lock of lesson 4, or None.
 
-    lessons.toml refers to this function.
+    In lessons.toml, the name of this check is `taking.ending`.
     """
     checks = (
         _check_ttl,
         _check_clock_ahead,
         _check_second_holder,
         _check_rival_between_commands,
-        _check_end_of_living_holder,
+        _check_expiry_while_holder_lives,
         _check_ttl_after_refusal,
         _check_killed_holder,
     )
     return run_checks(module, *checks)
 
 
-def release(module: ModuleType) -> Refusal | None:
+def check_release(module: ModuleType) -> Refusal | None:
     """Return a refusal for the first mistake in the release of lesson 5, or None.
 
-    lessons.toml refers to this function.
+    In lessons.toml, the name of this check is `taking.release`.
     """
     return run_checks(
         module,
@@ -191,7 +192,7 @@ def _check_free_lock_is_granted(probe: Probe, lock: Any, token: str) -> Refusal 
     return probe.make_refusal("refused-here", returned=repr(return_value))
 
 
-def _check_release(probe: Probe) -> Refusal | None:
+def _check_released_lock_is_free(probe: Probe) -> Refusal | None:
     """Return a refusal unless buyer A gets a free lock, and buyer B gets it after A's release.
 
     The release must not delete the key of another lock.
@@ -238,7 +239,7 @@ def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _check_release_after_refusal(probe: Probe) -> Refusal | None:
-    """Return a refusal if an unsuccessful try of buyer B keeps buyer A's release from working."""
+    """Return a refusal if A cannot release its lock after buyer B has tried in vain to get it."""
     lock = probe.make_lock()
     lock.try_lock("a")
     held_by_a = probe.read_state(lock.key).text
@@ -408,7 +409,7 @@ def _check_fractional_ttl(probe: Probe, ttl_seconds: float) -> Refusal | None:
         return None
     probe.add_to_story(f"A has the lock for {ttl_ms} ms; PTTL is {pttl}")
     remaining_ms = max(pttl, 0)  # PTTL is negative if the lock has ended, or never got its ttl
-    # If the ttl was rounded up to whole seconds, it lacks only the elapsed time by now.
+    # If the ttl was rounded up to whole seconds, only the elapsed time is missing from them by now.
     ms_below_whole_second = (-remaining_ms) % 1000
     was_rounded_up = ms_below_whole_second <= elapsed_ms + PTTL_ROUNDING_MS
     is_too_long = remaining_ms > ttl_ms and not was_rounded_up
@@ -487,7 +488,7 @@ def _is_granted_in_time(lock_of_b: Any) -> bool:
         time.sleep(RETRY_PAUSE_SECONDS)
 
 
-def _check_end_of_living_holder(probe: Probe) -> Refusal | None:
+def _check_expiry_while_holder_lives(probe: Probe) -> Refusal | None:
     """Return a refusal if a lock lasts longer than its ttl although its holder is still alive."""
     lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     lock.try_lock("a")

@@ -63,12 +63,15 @@ def test_refusal_lists_the_arguments_that_the_shop_passes(
 
 
 def test_error_in_a_check_refuses_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is refused instead of undecided, because it would always cause the same error."""
+    """The check itself fails, because of something that the file returned.
+
+    The file is refused, and not undecided: each new check would end with the same error.
+    """
 
     def fail(module: ModuleType) -> None:
         raise ValueError("dictionary update sequence element #0 has length 8")
 
-    monkeypatch.setattr("workshop.checks.answers.table", fail)
+    monkeypatch.setattr("workshop.checks.answers.check_table", fail)
     refusal = one_check.find_refusal(
         "answers.table", write_exercise(tmp_path, lessons()[10].fill_in())
     )
