@@ -52,7 +52,7 @@ ABSTRACT_CLASS = re.compile(r"Can't instantiate abstract class \w+ .*?(\w+)'?$")
 def explain_error(error: BaseException, module: ModuleType) -> Refusal:
     """Return the refusal for an error that ended a check: the participant's mistake behind it.
 
-    Raises Undecided if a server does not answer, because then there need not be a mistake.
+    Raises Undecided if a server does not answer, because this may be the cause of the error.
     """
     chain = list(_walk_causes(error))
     root_cause = chain[-1]

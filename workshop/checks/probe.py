@@ -165,7 +165,7 @@ class _RecordingPipeline(Pipeline):
         return replies
 
     def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
-        """Send and record a command that the pipeline does not keep until execute()."""
+        """Send and record a command at once. Other commands of a pipeline wait for execute()."""
         self._client.raise_if_command_is_lost()
         reply = super().immediate_execute_command(*args, **options)  # type: ignore[no-untyped-call]
         self._client.record_command(args, reply)
@@ -314,9 +314,9 @@ class Probe:
 
         Each repetition uses a new lock. There is no interruption after the last command.
 
-        Yields for each repetition the lock, the return value of the call, and the numbers of its
-        commands, for the texts of a refusal: `command`, the last one before the interruption, and
-        `commands`, how many there are in all.
+        Yields for each repetition the lock, the return value of the call, and a dict for the texts
+        of a refusal. In the dict, `command` is the number of the command after which the call was
+        interrupted, and `commands` is the number of all its commands.
 
         call          calls the participant's code on the lock
         interruption  called at the interruption, with the lock and the number of the last command
@@ -398,7 +398,7 @@ def interrupt_after_command(number: int, interruption: Callable[[], object]) -> 
     sent_commands: list[str] = []
     is_interrupting = False
 
-    def count_and_interrupt(point: str, facts: Mapping[str, object]) -> None:
+    def count_and_interrupt(point: str, details: Mapping[str, object]) -> None:
         nonlocal is_interrupting
         if is_interrupting or point != COMMAND_POINT:
             return

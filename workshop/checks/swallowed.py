@@ -32,8 +32,8 @@ class ExceptClause(NamedTuple):
     except_lines: range
     error_names: frozenset[str]
 
-    def expects(self, error: BaseException) -> bool:
-        """Return whether the `except` lists the class of this error itself, not a base class."""
+    def lists_class_of(self, error: BaseException) -> bool:
+        """Return whether the `except` lists the error's own class. A base class does not count."""
         return type(error).__name__ in self.error_names
 
 
@@ -50,23 +50,23 @@ class SwallowedMistakes:
 
     def __init__(self, file: Path) -> None:
         self._file = str(file)
-        self._handlers = _find_handlers(file)
+        self._except_clauses = _find_except_clauses(file)
         self._raised_mistakes: dict[FrameType, tuple[int, BaseException]] = {}
         self._caught_mistakes: list[tuple[int, BaseException]] = []
 
     def __enter__(self) -> Self:
         """Trace this thread and new ones, but only if the file has an `except`."""
-        self._trace_of_this_thread = sys.gettrace()
-        self._trace_of_new_threads = threading.gettrace()
-        if self._handlers:
+        self._previous_trace = sys.gettrace()
+        self._previous_trace_of_new_threads = threading.gettrace()
+        if self._except_clauses:
             threading.settrace(self._trace_call)
             sys.settrace(self._trace_call)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._handlers:
-            sys.settrace(self._trace_of_this_thread)
-            threading.settrace(self._trace_of_new_threads)
+        if self._except_clauses:
+            sys.settrace(self._previous_trace)
+            threading.settrace(self._previous_trace_of_new_threads)
 
     def replace_refusal(self, refusal: Refusal) -> Refusal:
         """Return a refusal for the first hidden mistake, which probably caused this `refusal`.
@@ -106,15 +106,15 @@ class SwallowedMistakes:
         If the `except` lists the error's own class, the error is no mistake and is not recorded.
         """
         line, error = self._raised_mistakes[frame]
-        for handler in self._handlers:
-            if line in handler.try_lines and frame.f_lineno in handler.except_lines:
+        for clause in self._except_clauses:
+            if line in clause.try_lines and frame.f_lineno in clause.except_lines:
                 del self._raised_mistakes[frame]
-                if not handler.expects(error):
+                if not clause.lists_class_of(error):
                     self._caught_mistakes.append((line, error))
                 return
 
 
-def _find_handlers(file: Path) -> list[ExceptClause]:
+def _find_except_clauses(file: Path) -> list[ExceptClause]:
     """Return every `except` clause of a file; none if the file has a syntax error."""
     try:
         tree = ast.parse(file.read_bytes())
@@ -137,12 +137,14 @@ def _find_line_range(body: list[ast.stmt]) -> range:
     return range(body[0].lineno, (body[-1].end_lineno or body[-1].lineno) + 1)
 
 
-def _find_names_in(classes: ast.expr | None) -> frozenset[str]:
+def _find_names_in(caught_classes: ast.expr | None) -> frozenset[str]:
     """Return all names in the expression after `except`.
 
     For `except redis.DataError` they are `redis` and `DataError`.
+
+    caught_classes  the expression; None for `except:` without a class
     """
-    nodes = list(ast.walk(classes)) if classes else []
+    nodes = list(ast.walk(caught_classes)) if caught_classes else []
     names = [node.id for node in nodes if isinstance(node, ast.Name)]
     attributes = [node.attr for node in nodes if isinstance(node, ast.Attribute)]
     return frozenset(names + attributes)

@@ -37,7 +37,8 @@ _step_deadline = 0.0
 def restart_step_timer() -> None:
     """Restart the time limit, because the next step of the check begins.
 
-    Without this, a slow machine would look like an endless loop in the participant's file.
+    If the time limit were not restarted, a check whose steps are slow on a busy machine would seem
+    to have an endless loop in the participant's file.
     """
     global _step_deadline
     _step_deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
