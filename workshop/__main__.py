@@ -24,7 +24,7 @@ def main() -> int:
     """Run the command of the command line, or a session if there is none. Return the exit code.
 
     0    the file passed the check, or another command was done
-    1    the check refused the file, or `observe` contradicts a lesson
+    1    the check refused the file, or the results of `observe` contradict the answer of a lesson
     2    the check was undecided, or the command was unknown or could not be run
     130  Ctrl-C ended the command or the session
     """
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def _read_command_line() -> list[str]:
-    """Return the command and its arguments. The list is empty for a session.
+    """Return the command and its arguments; an empty list begins an interactive session.
 
     The command `report` expects its options last, so they come last in the list. An unknown option
     ends the process.

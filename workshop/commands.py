@@ -31,7 +31,7 @@ from workshop.session import (
     describe_choices,
     run_shell_command,
 )
-from workshop.teaching import CommandError, Teaching
+from workshop.teaching import CommandError, FacilitatorCommands
 
 #: Time between two polls for files that the participant saved.
 SAVE_POLL_INTERVAL_SECONDS = 0.3
@@ -46,16 +46,16 @@ RUN_EXIT_CODES = (0, 1)
 NOT_DONE_EXIT_CODE = 2
 
 
-class Commands(Teaching):
+class Commands(FacilitatorCommands):
     """Runs a single command, or the commands that are typed in a session.
 
-    A command is the method do_<command>, here or in Teaching. It gets the words after the command,
-    and returns its exit code, or None for 0.
+    A command is the method do_<command>, here or in FacilitatorCommands. It gets the words after
+    the command, and returns its exit code, or None for 0.
     """
 
     def __init__(self, out: Console, progress: Progress, checker: Checker) -> None:
         super().__init__(out, progress, TypedLines(out))
-        self.saves = SaveWatcher(progress.folder)
+        self.save_watcher = SaveWatcher(progress.folder)
         self.in_a_session = False
         self._checker = checker
 
@@ -83,7 +83,7 @@ class Commands(Teaching):
         If the exercise of another lesson was saved, print how to check it.
         """
         current_file = self.progress.get_own_copy(self.progress.lesson)
-        saved_files = self.saves.find_saved_files()
+        saved_files = self.save_watcher.find_saved_files()
         for path in saved_files:
             self.out.print()
             if path == current_file:
@@ -265,7 +265,7 @@ class Commands(Teaching):
         self._refuse_arguments("page", arguments)
         _require_terminal()
         self.out.print(
-            "there your file is the lock mine; Enter or Ctrl-C here ends the page",
+            "on the page, your file is the lock mine; Enter or Ctrl-C here ends the page",
             style="dim",
         )
         run_shell_command(
@@ -276,7 +276,7 @@ class Commands(Teaching):
         """Check the participant's file of the current lesson, or of the lesson in the argument."""
         lesson = self._parse_lesson("check", arguments)
         file = self.progress.get_own_copy(lesson)
-        self.saves.ignore(file)  # if it was saved just before, it must not be checked twice
+        self.save_watcher.ignore(file)  # if it was saved just before, it must not be checked twice
         result = self._checker.check(lesson, file)
         is_undecided_again = False
         if result.exit_code == UNDECIDED:
@@ -333,7 +333,7 @@ class Commands(Teaching):
         """
         if arguments == ["all"]:
             backup_folder = self.progress.reset_all()
-            self.saves = SaveWatcher(self.progress.folder)
+            self.save_watcher = SaveWatcher(self.progress.folder)
             note = ""
             if backup_folder is not None:
                 note = f"; the old files are in {_relative_to_project(backup_folder)}"
@@ -341,7 +341,7 @@ class Commands(Teaching):
             return
         lesson = self._parse_lesson("reset", arguments)
         backup = self.progress.reset(lesson)
-        self.saves.ignore(self.progress.get_own_copy(lesson))
+        self.save_watcher.ignore(self.progress.get_own_copy(lesson))
         note = f"; your file is kept as {_relative_to_project(backup)}" if backup else ""
         self.out.print(f"lesson {lesson.number} begins anew{note}")
 
@@ -382,7 +382,7 @@ class Commands(Teaching):
         """Show the current lesson: its question, its file, and the commands to type."""
         lesson = self.progress.lesson
         own_copy = self.progress.get_own_copy(lesson)  # makes the copy if there is none yet
-        self.saves.ignore(own_copy)
+        self.save_watcher.ignore(own_copy)
         predicted = self.progress.get_record(lesson)["predicted"]
         render.show_question(self.out, lesson, predicted)
         todo = "Type a letter, then run." if predicted is None else "Type run to see the answer."

@@ -17,9 +17,9 @@ from workshop.lessons import lessons
 
 #: The table shows at most this many refusals of a lesson, the most frequent first.
 MAX_REFUSALS = 3
-#: The two times of the quiz: before and after the workshop.
-QUIZ_TIMES = ("before", "after")
-#: A pair's report, as Teaching._make_report returns it.
+#: Participants take the quiz on two occasions: before and after the workshop.
+QUIZ_OCCASIONS = ("before", "after")
+#: A pair's report, as FacilitatorCommands._make_report returns it.
 Report = Mapping[str, Any]
 
 
@@ -93,14 +93,16 @@ def tally_lessons(reports: Iterable[Report]) -> dict[int, LessonTally]:
 
 
 def describe_quiz(reports: Sequence[Report]) -> list[str]:
-    """Return a line with the mean number of right answers for each time of the quiz."""
+    """Return a line with the mean number of right answers for each occasion of the quiz."""
     lines = []
-    for quiz_time in QUIZ_TIMES:
-        quizzes = [report["quiz"][quiz_time] for report in reports if quiz_time in report["quiz"]]
+    for quiz_occasion in QUIZ_OCCASIONS:
+        quizzes = [
+            report["quiz"][quiz_occasion] for report in reports if quiz_occasion in report["quiz"]
+        ]
         if quizzes:
             mean = sum(int(quiz["right"]) for quiz in quizzes) / len(quizzes)
             lines.append(
-                f"quiz {quiz_time}: {mean:.1f} of {quizzes[0]['of']} right on average, in "
+                f"quiz {quiz_occasion}: {mean:.1f} of {quizzes[0]['of']} right on average, in "
                 f"{len(quizzes)} reports"
             )
     return lines

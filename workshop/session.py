@@ -108,7 +108,8 @@ class SaveWatcher:
     def find_saved_files(self) -> list[Path]:
         """Poll the folder, and return the saved files. Each save is returned once.
 
-        A file counts as saved if it is not empty, and has not changed since the previous poll.
+        A file counts as saved if it is not empty, and has not changed since the previous poll. A
+        change is noticed by the file's stamp: its modification time and its size.
         """
         previous_stamps = self._last_stamps
         self._last_stamps = self._read_stamps()

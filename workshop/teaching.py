@@ -190,7 +190,7 @@ class CommandError(Exception):
     """A command is unknown, or cannot be run now. The message is advice on what to type instead."""
 
 
-class Teaching:
+class FacilitatorCommands:
     """Runs the commands plan, notes, quiz, report, pack and observe.
 
     A command that cannot be run raises CommandError.

@@ -414,7 +414,8 @@ def test_check_is_undecided_if_the_file_cannot_be_copied(
     commands: Commands, out: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder for the copy of the participant's file is missing."""
-    monkeypatch.setattr("workshop.checker.subprocess.run", lambda *_, **__: None)  # the doctor
+    # An undecided check runs servers.doctor, whose output is not needed here.
+    monkeypatch.setattr("workshop.checker.subprocess.run", lambda *_, **__: None)
     with (tmp_path / "log").open("wb") as log:
         checker = Checker(out, log)
         checker.close()  # removes the folder of the copy
@@ -551,7 +552,14 @@ def test_quiz_answers_may_begin_with_a_hyphen(
     assert Progress(tmp_path / "mine").quiz == {"before": answers}
 
 
-@pytest.mark.parametrize("words", [["quiz", "-x"], ["list", "-bcdabcd"], ["report", "--jsonn"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["quiz", "-x"],
+        ["list", "-bcdabcd"],  # these answers are valid for `quiz` only
+        ["report", "--jsonn"],
+    ],
+)
 def test_unknown_option_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str]
 ) -> None:
@@ -585,7 +593,7 @@ def test_wrong_prediction_is_explained(
     assert commands.run("run") == 0
     text = export_words(out)
     assert lesson.misconceptions["a"] in text
-    assert "off: a verdict that is not the one recorded" in text
+    assert "off: a verdict that is not the one recorded" in text  # from render.TABLE_GLOSSARY
     commands.run("explain")
     assert lesson.key_points[-1] in export_words(out)
 
@@ -638,7 +646,7 @@ def test_reset_with_a_number_resets_that_lesson(commands: Commands) -> None:
     file_of_lesson_4 = commands.progress.get_own_copy(lessons()[4])
     file_of_lesson_4.write_text("# of lesson 4\n")
     assert commands.run("reset 3") == 0
-    assert file_of_lesson_3.read_text() == lessons()[3].shipped_path.read_text()
+    assert file_of_lesson_3.read_text() == lessons()[3].unsolved_path.read_text()
     assert file_of_lesson_4.read_text() == "# of lesson 4\n"
     assert commands.progress.lesson.number == 4
 

@@ -76,7 +76,11 @@ def test_expectation_cannot_call_a_builtin_function() -> None:
 
 @EACH_LESSON
 def test_expectation_is_false_for_opposite_observations(lesson: Lesson) -> None:
-    """Opposite verdicts and counts, and equal durations, do not confirm the lesson's answer."""
+    """A lesson's `expect` is false if the observations are replaced by their opposites.
+
+    Each verdict becomes one that contradicts it, each count of schedules becomes the count of the
+    other schedules, and all durations become equal.
+    """
     observations = read_observations()
     observations["violates"] = {
         strategy: SCHEDULE_COUNT - count for strategy, count in observations["violates"].items()
