@@ -52,8 +52,8 @@ FROM_NODE_CONNECTIONS = """
     FROM pg_stat_activity
     WHERE datname = current_database() AND application_name IN ('oversold-A', 'oversold-B')
 """
-END_CONNECTIONS = f"SELECT pid, pg_terminate_backend(pid) {FROM_NODE_CONNECTIONS}"
-COUNT_CONNECTIONS = f"SELECT count(*) {FROM_NODE_CONNECTIONS}"
+END_CONNECTIONS_QUERY = f"SELECT pid, pg_terminate_backend(pid) {FROM_NODE_CONNECTIONS}"
+COUNT_CONNECTIONS_QUERY = f"SELECT count(*) {FROM_NODE_CONNECTIONS}"
 #: Connections of a node to the database: one for each of its buyers, and four for other requests.
 #: Several participants may share one PostgreSQL, so no node keeps more than it needs.
 POOL_SIZE = RUSH_BUYERS // len(NODES) + 4
@@ -87,14 +87,14 @@ class Bench(Testbed):
 
         The code of the previous check may have left a session lock, a setting or a temporary table
         on a connection, which would disturb the next check. Raises Undecided if a server or a node
-        does not answer, but no error if a connection ends or begins too late.
+        does not answer. Does not raise an error if the nodes replace their connections too slowly.
         """
         try:
             with redis.Redis(port=self.main_redis.port) as client:
                 client.flushall()
                 client.function_flush()
             # If no connection was ended, use the pid 0, because SQL does not allow an empty list.
-            pids = ", ".join(str(pid) for pid, _ in self.run_sql(END_CONNECTIONS)) or "0"
+            pids = ", ".join(str(pid) for pid, _ in self.run_sql(END_CONNECTIONS_QUERY)) or "0"
             select_remaining = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({pids})"
             wait_for(lambda: not self.run_sql(select_remaining), SILENCE_TIMEOUT_SECONDS)
         except (redis.RedisError, psycopg.Error) as error:
@@ -104,7 +104,7 @@ class Bench(Testbed):
         # Each node fills its connection pool in the background. Wait until the pools are full,
         # because filling them would slow down a rush.
         wait_for(
-            lambda: self.run_sql(COUNT_CONNECTIONS)[0][0] >= len(NODES) * POOL_SIZE,
+            lambda: self.run_sql(COUNT_CONNECTIONS_QUERY)[0][0] >= len(NODES) * POOL_SIZE,
             SILENCE_TIMEOUT_SECONDS,
         )
 

@@ -52,6 +52,7 @@ class Guarded:
         return receipt.with_lease(lease)
 
     def _make_lock(self, attempt: Attempt) -> Lock:
+        """Return the lock of a purchase. In a rush it has a longer ttl; see RUSH_TTL_SECONDS."""
         is_rush = attempt.product.startswith(RUSH_PREFIX)
         ttl = RUSH_TTL_SECONDS if is_rush else settings.SHOP_LOCK_TTL
         return self.lock_class(locks_client(), attempt.lock_name, ttl=ttl)
@@ -104,21 +105,23 @@ def acquire(attempt: Attempt) -> Lease:
     `hold`. Raises LockTimeout after SHOP_LOCK_WAIT seconds, and LockBackendError.
     """
     point_reached.send("acquire")
-    lock = _ReportedLock(locks_client(), attempt.lock_name, **make_redis_lock_options(attempt))
+    lock = _LockWithReleasePoints(
+        locks_client(), attempt.lock_name, **make_redis_lock_options(attempt)
+    )
     lease = lock.acquire(settings.SHOP_LOCK_WAIT)
     point_reached.send("acquired", **describe_acquisition(lease))
     return lease
 
 
-class _ReportedLock(RedisLock):
+class _LockWithReleasePoints(RedisLock):
     """A RedisLock whose release reaches the same injection points as `with held(lock)` does."""
 
     def _release(self, lease: Lease) -> Release:
         point_reached.send("release", token=lease.token)
         outcome = super()._release(lease)
-        release_facts = describe_release(lease)
-        release_facts["outcome"] = outcome  # the lease stores its outcome only after this method
-        point_reached.send("released", **release_facts)
+        details = describe_release(lease)
+        details["outcome"] = outcome  # the lease stores its outcome only after this method
+        point_reached.send("released", **details)
         return outcome
 
 

@@ -65,16 +65,16 @@ class Lesson:
         return section.replace(f"    {self.command}\n", "").strip()
 
     @property
-    def shipped_path(self) -> Path:
-        """The path of the unsolved exercise."""
+    def unsolved_path(self) -> Path:
+        """The path of the exercise as participants first get it, without a solution."""
         return HERE / "exercises" / self.file
 
     def fill_in(self, solution: str = "") -> str:
         """Return the text of the exercise with a solution between its marks.
 
-        solution  the lines of the solution; by default those of our solution
+        solution  the lines between the marks; empty: those of `self.solution`, a right solution
         """
-        text = self.shipped_path.read_text(encoding="utf-8")
+        text = self.unsolved_path.read_text(encoding="utf-8")
         new_lines = solution or self.solution
         return MARKED_PART.sub(
             lambda match: match["todo_mark"] + new_lines + match["end_mark"], text

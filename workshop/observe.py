@@ -67,7 +67,7 @@ def observe() -> dict[str, Any]:
         recovery = {"recovery_s": cell["recovery_s"]}
         cells[cell["fault"]][cell["lock"]] = _select_fields(cell) | recovery
     return {
-        "violates": count_violations(),
+        "violates": count_overselling_schedules(),
         "machine": demo["machine"],
         "demo": {run["lock"]: _select_fields(run) for run in demo["runs"]},
         "matrix": matrix_results,
@@ -98,25 +98,25 @@ def _collect_options_by_command() -> dict[str, dict[str, list[str]]]:
     return options_by_command
 
 
-def count_violations() -> dict[str, int]:
+def count_overselling_schedules() -> dict[str, int]:
     """Return, by strategy, the number of schedules in which the last unit is sold twice.
 
     Two buyers make three moves each. The schedules are the 20 possible orders of these moves.
     """
     with (
         NamedTemporaryFile() as log,
-        Bench(lessons()[5].shipped_path, log=log) as bench,  # any file: only the servers are used
+        Bench(lessons()[5].unsolved_path, log=log) as bench,  # any file: only the servers are used
         patch.dict(os.environ, bench.environment),
         # Django reads its settings once per process, so a new process uses the bench's servers.
         ProcessPoolExecutor(1, get_context("spawn")) as child,
     ):
-        return child.submit(_count_violations_in_this_process).result()
+        return child.submit(_count_overselling_schedules_in_this_process).result()
 
 
-def _count_violations_in_this_process() -> dict[str, int]:
+def _count_overselling_schedules_in_this_process() -> dict[str, int]:
     """Return the number of schedules in which each strategy oversells.
 
-    The servers are those in the environment variables of this process.
+    Runs in a process of its own, which uses the servers in its environment variables.
     """
     import django
 

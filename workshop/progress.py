@@ -203,7 +203,7 @@ class Progress:
         if not record.get("begun"):
             self.folder.mkdir(exist_ok=True)
             if not path.exists():
-                shutil.copyfile(lesson.shipped_path, path)
+                shutil.copyfile(lesson.unsolved_path, path)
             record["begun"] = True
             self._save()
         return path
@@ -225,7 +225,7 @@ class Progress:
             return None
         backup = self.folder.with_name(f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}")
         self.folder.rename(backup)
-        self._read()  # begins anew, because the file is gone
+        self._read()  # the file is gone, so this sets the progress to NEW_PROGRESS_JSON
         return backup
 
     def _save(self) -> None:

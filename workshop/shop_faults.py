@@ -65,7 +65,7 @@ def check_fault(bench: Bench, fault: str) -> Refusal | None:
         if cell["verdict"] == "deadlock":  # a busy machine does not cause a deadlock
             break
     if cell["missing"]:
-        return _refuse_without_effect(control_cell, cell)
+        return _refuse_unaffected_file(control_cell, cell)
     return Refusal(f"{fault}-in-the-shop", cell, tuple(cell["story"]))
 
 
@@ -79,9 +79,11 @@ def _run_with_control(bench: Bench, fault: str, control: str) -> tuple[Cell, Cel
 
 
 def _run_fault(fault: Fault, *controls: str) -> list[Cell]:
-    """Cause a fault for the participant's file and these strategies.
+    """Cause a fault while the participant's file and the control strategies sell.
 
-    Return the result (cell) of the file, then those of the strategies.
+    Return the result (cell) of the file, then those of the controls.
+
+    controls  the names of strategies that sell at the same time, for comparison
     """
     shop = fault.testbed.shop(RIVALS_NODE)
     strategies = {str(strategy["name"]): strategy for strategy in shop.strategies()}
@@ -128,10 +130,13 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
 
 
 def _run_with_ttl(bench: Bench, fault_name: str, min_ttl: float) -> tuple[Cell, float]:
-    """Cause a fault for the participant's file that waits at least `min_ttl` seconds for a lock.
+    """Cause a fault while the participant's file sells. Return the result (cell) and a ttl.
 
-    Return the result (cell), and the measured ttl of the file's lock in seconds. Instead of the ttl
-    return 0 if it was not measured, or if it is not longer than the fault waits.
+    The fault expects that the file's lock expires after `fault.ttl` seconds. This must be the real
+    ttl, which only a trial of the fault can measure. So the returned ttl is the measured one if it
+    is longer than `fault.ttl`. It is 0 if no ttl was measured, or if it is not longer.
+
+    min_ttl  raises `fault.ttl` to this value in seconds, if it is less
     """
     fault = FAULTS[fault_name](bench)
     fault.ttl = max(fault.ttl, min_ttl)
@@ -144,6 +149,7 @@ def _run_with_ttl(bench: Bench, fault_name: str, min_ttl: float) -> tuple[Cell, 
 
 def _is_inconclusive(cell: Cell) -> bool:
     """Return whether the fault had no effect on the strategy, or the judge could not decide."""
+    # `missing` is the reason why the cell is inconclusive; otherwise it is empty.
     return cell["verdict"] == "unknown" or bool(cell["missing"])
 
 
@@ -157,10 +163,10 @@ def _explain_inconclusive_cell(bench: Bench, fault: str) -> Refusal:
     cell, control_cell = _run_with_control(bench, fault, SOUND_STRATEGY)
     if control_cell["verdict"] != "exact" or not _is_inconclusive(cell):
         raise Undecided(f"{fault}: {cell['missing'] or 'the fault had no visible effect'}")
-    return _refuse_without_effect(control_cell, cell)
+    return _refuse_unaffected_file(control_cell, cell)
 
 
-def _refuse_without_effect(control_cell: Cell, cell: Cell) -> Refusal:
+def _refuse_unaffected_file(control_cell: Cell, cell: Cell) -> Refusal:
     """Return the refusal for a fault that affected the control, but not the participant's file."""
     missing_effect = cell["missing"] or cell["why"] or "the fault had no visible effect"
     details = {**cell, "missing": missing_effect, "control": control_cell["lock"]}

@@ -36,12 +36,12 @@ class Solution(NamedTuple):
         return self.lesson.fill_in(self.body)
 
     def __str__(self) -> str:
-        return f"{self.lesson.shipped_path.stem}/{self.name}"
+        return f"{self.lesson.unsolved_path.stem}/{self.name}"
 
 
 def read_solutions(lesson: Lesson) -> list[Solution]:
     """Read the right and the wrong solutions of a lesson's exercise from its file in bodies/."""
-    file = FOLDER / f"{lesson.shipped_path.stem}.txt"
+    file = FOLDER / f"{lesson.unsolved_path.stem}.txt"
     text = file.read_text(encoding="utf-8")
     head_lines = list(SOLUTION_HEAD_LINE.finditer(text))
     text_before = text[: head_lines[0].start()]

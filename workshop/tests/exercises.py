@@ -26,15 +26,15 @@ from workshop.shop_faults import LESSON_12_FAULTS
 from workshop.tests.bodies import OTHER_RIGHT_SOLUTIONS, OUR_SOLUTIONS, WRONG_SOLUTIONS, Solution
 
 
-def read_shipped_solution(lesson: Lesson) -> Solution:
+def read_unsolved_exercise(lesson: Lesson) -> Solution:
     """Return the unsolved exercise. Its check must end with the first refusal in lessons.toml."""
-    marked_part = MARKED_PART.search(lesson.shipped_path.read_text(encoding="utf-8"))
+    marked_part = MARKED_PART.search(lesson.unsolved_path.read_text(encoding="utf-8"))
     assert marked_part is not None
     first_refusal_code = next(iter(lesson.refusals))
     return Solution(lesson, "shipped", first_refusal_code, marked_part["solution"])
 
 
-SHIPPED_SOLUTIONS = [read_shipped_solution(lesson) for lesson in lessons().values()]
+UNSOLVED_EXERCISES = [read_unsolved_exercise(lesson) for lesson in lessons().values()]
 #: Number of workers of pytest-xdist that share the solutions of lesson 12.
 LESSON_12_GROUPS = 2
 #: A file that no exercise accepts -> the code of its refusal.
@@ -94,7 +94,7 @@ def test_right_solution_passes(solution: Solution, bench: Bench) -> None:
         assert [cell["fault"] for cell in result.cells] == list(LESSON_12_FAULTS)
 
 
-@for_each_solution([*SHIPPED_SOLUTIONS, *WRONG_SOLUTIONS])
+@for_each_solution([*UNSOLVED_EXERCISES, *WRONG_SOLUTIONS])
 def test_wrong_solution_is_refused_with_its_code(solution: Solution, bench: Bench) -> None:
     result = check_file(solution.lesson, solution.file_text, bench)
     assert result.refusal is not None, result.undecided_reason
@@ -188,7 +188,7 @@ def test_file_may_begin_with_a_byte_order_mark(bench: Bench) -> None:
 def test_check_of_an_endless_loop_is_ended(bench: Bench) -> None:
     """The check of a file that loops forever is ended, and the refusal contains the loop's line."""
     lesson = lessons()[5]
-    endless_file = lesson.shipped_path.read_text().replace(
+    endless_file = lesson.unsolved_path.read_text().replace(
         "return bool(self.client.delete(self.key))", "while True: pass"
     )
     refusal = check_file(lesson, endless_file, bench).refusal

@@ -154,9 +154,8 @@ def test_predictions_work_without_a_terminal(project: Path) -> None:
     assert exit_code == 0
     assert "Predict first" in output
     assert "Observe" not in output
-    assert (
-        run_command("run")[0] == NOT_DONE_EXIT_CODE
-    )  # there is no prediction, and no terminal to ask for it
+    # There is no prediction yet, and no terminal in which `run` could ask for it.
+    assert run_command("run")[0] == NOT_DONE_EXIT_CODE
     assert run_command("predict", "ab")[0] == NOT_DONE_EXIT_CODE
     assert "kept" in run_command("predict", "a")[1]
     assert "Observe" in run_command("explain")[1]

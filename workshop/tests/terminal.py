@@ -31,7 +31,7 @@ class Terminal:
     """
 
     def __init__(self, project: Path, **environment: str) -> None:
-        """Start the session. At its end, a `with` block of this object ends the session.
+        """Start the session. Use this object in a `with` block, whose end also ends the session.
 
         project      the folder of the copy
         environment  further variables of the session

@@ -39,7 +39,7 @@ def test_exercise_is_short_unsolved_and_has_marks(lesson: Lesson) -> None:
 
     The participant writes the solution between the marks.
     """
-    exercise = lesson.shipped_path.read_text(encoding="utf-8")
+    exercise = lesson.unsolved_path.read_text(encoding="utf-8")
     assert exercise.count("# TODO") == exercise.count("# END") == 1
     assert exercise != lesson.fill_in()
     code = re.sub(r'""".*?"""', "", exercise, flags=re.DOTALL)
@@ -121,7 +121,7 @@ def test_page_exercise_and_question_have_the_same_moves() -> None:
     assert re.findall(r"<li>(\w+)</li>", move_list[1]) == MOVES
     lesson = lessons()[1]
     assert ", ".join(MOVES) in lesson.question
-    exercise_text, _, _ = lesson.shipped_path.read_text(encoding="utf-8").partition("# TODO")
+    exercise_text, _, _ = lesson.unsolved_path.read_text(encoding="utf-8").partition("# TODO")
     assert re.search(".*".join(MOVES), exercise_text, re.DOTALL)
 
 
