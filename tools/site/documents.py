@@ -195,7 +195,7 @@ def _hide_answer(text: str, lesson: Lesson) -> str:
     """
 
     def rewrite_section(section: re.Match[str]) -> str:
-        """Return a section with what is added to it and the tags of <details>."""
+        """Return a section of the lesson with its additions and its part of the <details> tags."""
         heading, body = section.groups()
         if heading == "Question":
             options = "".join(f"<li>{escape(option)}</li>" for option in lesson.options)

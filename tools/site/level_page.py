@@ -14,7 +14,7 @@ from servers.embedded import ROOT
 from tools.site import pages
 from tools.site.levels import Level, read_levels
 from tools.site.lock_state import read_believers
-from tools.site.narration import EVENT_BUTTONS, narrate
+from tools.site.narration import EVENT_BUTTONS, describe_turns
 from tools.site.recorder.recording import describe_strategies
 from tools.site.worlds import WORLDS, Moves, list_beginnings, read_worlds
 from workshop.lessons import lessons
@@ -36,7 +36,7 @@ def render_levels(*, live: bool = False) -> str:
     views_by_world: dict[str, Any] = {name: {} for name in moves_by_world}
     if not live:
         for name, moves in moves_by_world.items():
-            views_by_world[name] = narrate(moves, WORLDS[name])
+            views_by_world[name] = describe_turns(moves, WORLDS[name])
     script_data = {
         "levels": [_make_level_data(level, moves_by_world[level.world]) for level in levels],
         "worlds": {name: _make_world_data(name, recordings[name]) for name in recordings},
@@ -76,11 +76,11 @@ def _make_level_data(level: Level, moves: Moves) -> dict[str, Any]:
 
 
 def find_deciding_code(level: Level) -> dict[str, Any] | None:
-    """Return the function or class that `level.code` names, or None if `level.code` is empty.
+    """Return the code that decides the outcome of a level; None if it is that of the strategy.
 
-    It decides the outcome of the level. If there is none, the code of the level's strategy decides.
-    The returned dict has the keys `file`, `code` (the text of the function or class) and `marks`
-    (texts; the page highlights the lines that contain one of them).
+    The code is a function or a class. `level.code` has its place as `FILE:NAME`, and is empty if
+    the strategy's file decides. The returned dict has the keys `file`, `code` (the text of the
+    function or class) and `marks` (texts; the page highlights the lines that contain one of them).
     """
     if not level.code:
         return None

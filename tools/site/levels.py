@@ -86,8 +86,7 @@ class Level:
 
         Schedules that continue after they have reached the goal are left out.
 
-        goal  `self.goal`, or `self.impossible`: the goal of the level's task, for which the result
-              is empty
+        goal  `self.goal`, or `self.impossible`, a goal that no schedule reaches
         """
         schedules_to_goal: list[str] = []
         for schedule in sort_by_length(self.select_offered_moves(moves)):

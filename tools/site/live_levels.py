@@ -30,7 +30,7 @@ from servers.server_errors import EmbeddedError
 from servers.signals import end_on
 from tools.site import level_page, pages
 from tools.site.__main__ import SITE
-from tools.site.narration import label_first_move, narrate
+from tools.site.narration import describe_turns, label_first_move
 from tools.site.recorder.lock_servers import LockServers
 from tools.site.recorder.recorded_worlds import shop_on_own_servers
 from tools.site.worlds import WORLDS, Moves, find_outside_event, read_moves
@@ -51,7 +51,7 @@ class ImpossibleTurn(Exception):
 def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[str, Any]:
     """Play a schedule, and return what the page shows: a dict with the keys `turns` and `differs`.
 
-    turns    what the page shows after each turn of the schedule: the result of narrate()
+    turns    what the page shows after each turn of the schedule: the result of describe_turns()
     differs  whether a turn of the schedule differs from the recording
 
     Raises ImpossibleTurn if a turn of the schedule is impossible after the turns before it.
@@ -81,7 +81,9 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
 
     moves, next_turns = play_with_long_enough_ttl(play_once)
     differs = any(moves[turns_made] != recorded.get(turns_made) for turns_made in moves)
-    views = narrate(moves, world, next_turns=next_turns, first_move=label_first_move(recorded))
+    views = describe_turns(
+        moves, world, next_turns=next_turns, first_move=label_first_move(recorded)
+    )
     return {"turns": views, "differs": differs}
 
 
@@ -113,13 +115,13 @@ class PlayerProcesses:
         self._pipes: dict[str, Connection] = {}  # database -> the pipe to its process
         self._processes: list[Any] = []
         # Only one schedule is played at a time. A buyer that sends no event for some time is taken
-        # to be waiting, and a second schedule could slow a buyer down by so much.
+        # to be waiting. A second schedule could slow a buyer down so much that this is wrong.
         self._play_lock = threading.Lock()
 
     def play(self, world_name: str, schedule: str) -> dict[str, Any]:
         """Play a schedule, and return the result of play_schedule().
 
-        If this is impossible, return a dict with the key `error` only, whose value is a message.
+        If the schedule cannot be played, return a dict with only the key `error`, a message.
         """
         with self._play_lock:
             database = WORLDS[world_name].database
@@ -138,14 +140,14 @@ class PlayerProcesses:
     def _connect(self, database: str) -> Connection:
         """Return the pipe to the process that plays schedules on a database; start it if needed."""
         if database not in self._pipes:
-            pipe, process_end = spawn_context.Pipe()
+            pipe, pipe_of_process = spawn_context.Pipe()
             process = spawn_context.Process(
-                target=_play_requested_schedules, args=(database, process_end)
+                target=_play_requested_schedules, args=(database, pipe_of_process)
             )
             process.start()
-            # If this process kept the other end open, recv() would not raise EOFError after the
-            # other process has ended.
-            process_end.close()
+            # Close this process's copy of the other end of the pipe. If it stayed open, recv()
+            # would not raise EOFError after the other process has ended.
+            pipe_of_process.close()
             self._pipes[database] = pipe
             self._processes.append(process)
         return self._pipes[database]
@@ -220,7 +222,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make levels", description=__doc__)
     parser.add_argument("--port", type=int, default=PORT, help=f"port of the page; default: {PORT}")
     options = parser.parse_args(arguments)
-    end_on(signal.SIGINT)  # without this, a command that was started with `&` ignores Ctrl-C
+    # A shell starts a command with `&` so that it ignores SIGINT. This call makes SIGINT end it.
+    end_on(signal.SIGINT)
     players = PlayerProcesses()
     with tempfile.TemporaryDirectory() as folder:
         server = make_server(Path(folder), players, options.port)

@@ -1,4 +1,6 @@
-"""Who has the lock after each turn of a recorded schedule: on its server, and in their own belief.
+"""Which buyer has the lock after each turn of a recorded schedule.
+
+The buyer who has the lock on its server may differ from the buyers who believe that they have it.
 
 worlds.py explains schedules, turns and Moves.
 """
@@ -102,7 +104,7 @@ def has_recorded_owner(moves: Moves, turns_made: str) -> bool:
 
 
 def describe_lock(moves: Moves, turns_made: str, world: World) -> str:
-    """Return who has the lock after the turns in `turns_made`, as text: `free`, or such as `A's`.
+    """Return who has the lock after the turns in `turns_made`, as text, such as `A's` or `free`.
 
     The text also says so if the lock has no ttl.
     """

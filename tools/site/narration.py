@@ -39,8 +39,8 @@ EVENT_BUTTONS = {
 }
 #: Kind of a buyer's event -> the phase of its purchase (BuyerProgress.phase) that the event begins.
 PHASES_BY_KIND = {"setnx:before_expire": "sent", "acquired": "locked"}
-#: BuyerProgress.halt -> the clause about the buyer.
-HALT_CLAUSES = {
+#: BuyerProgress.obstacle -> the clause about the buyer.
+OBSTACLE_CLAUSES = {
     "waits": "waits",
     "forever": "waits forever",
     "paused": "is paused",
@@ -52,20 +52,21 @@ HALT_CLAUSES = {
 class BuyerProgress:
     """How far a buyer is in its purchase.
 
-    phase    new, sent (SETNX is sent, EXPIRE is next), locked, read, written or ended
-    halt     why the buyer cannot move: waits, forever (it waits forever), paused or killed; empty
-             if it can move
-    amount   the stock that the buyer read; None before its read
-    outcome  the outcome of the purchase; empty before its end
+    phase     new, sent (the buyer has sent SETNX, and not yet EXPIRE), locked, read, written or
+              ended
+    obstacle  why the buyer cannot move: waits, forever (it waits forever), paused or killed; empty
+              if it can move
+    amount    the stock that the buyer read; None before its read
+    outcome   the outcome of the purchase; empty before its end
     """
 
     phase: str = "new"
-    halt: str = ""
+    obstacle: str = ""
     amount: int | None = None
     outcome: str = ""
 
 
-def narrate(
+def describe_turns(
     moves: Moves, world: World = NO_WORLD, *, next_turns: Sequence[str] = (), first_move: str = ""
 ) -> dict[str, dict[str, Any]]:
     """Return what a page shows after each turn: the turns made so far, such as `AAB` -> a view.
@@ -74,7 +75,7 @@ def narrate(
 
     labels           the texts of the two buyers' buttons
     standing         how far each buyer is in its purchase, in words
-    phases           BuyerProgress.halt or, if it is empty, BuyerProgress.phase of each buyer
+    phases           BuyerProgress.obstacle or, if it is empty, BuyerProgress.phase of each buyer
     can              the turns that are possible next
     no_event_reason  the text to show if no outside event is possible next
     lines            the lines that describe the last turn; missing before the first turn
@@ -106,7 +107,7 @@ def narrate(
         return {
             "labels": {name: _label_button(name, progress[name], first_move) for name in BUYERS},
             "standing": {name: _describe_progress(name, progress[name]) for name in BUYERS},
-            "phases": {name: progress[name].halt or progress[name].phase for name in BUYERS},
+            "phases": {name: progress[name].obstacle or progress[name].phase for name in BUYERS},
             "can": possible_turns,
             "no_event_reason": _explain_impossible_events(turns_made, progress["A"], world),
         }
@@ -142,11 +143,11 @@ def _explain_impossible_events(turns_made: str, progress: BuyerProgress, world: 
         return "One event per try: go back to choose another."
     if RETRY in world.events:
         return "A has no order yet whose answer could be lost."
-    if progress.phase == "new" and not progress.halt:
+    if progress.phase == "new" and not progress.obstacle:
         return "A has not begun: an event comes between two moves of A."
     if progress.phase == "ended":
         return "A is done: an event comes between two moves of A."
-    if progress.halt == "waits":
+    if progress.obstacle == "waits":
         return "A waits: an event comes between two moves of A."
     return ""
 
@@ -162,11 +163,11 @@ def _update_progress(
     """
     new_progress = dict(progress)
     if turn == PAUSE:
-        new_progress["A"] = replace(progress["A"], halt="paused")
+        new_progress["A"] = replace(progress["A"], obstacle="paused")
     if turn == RESUME:
-        new_progress["A"] = replace(progress["A"], halt="")
+        new_progress["A"] = replace(progress["A"], obstacle="")
     if turn == KILL:
-        new_progress["A"] = replace(progress["A"], halt="killed")
+        new_progress["A"] = replace(progress["A"], obstacle="killed")
     if turn == RETRY:
         new_progress["A"] = BuyerProgress()
     for buyer, kind, *details in turn_events:
@@ -182,23 +183,23 @@ def _apply_event(progress: BuyerProgress, kind: str, details: list[Any]) -> Buye
     details  the amount of `after_read`, the statement of `sends`, or the outcome of `ends`
     """
     if kind in PHASES_BY_KIND:
-        return replace(progress, phase=PHASES_BY_KIND[kind], halt="")
+        return replace(progress, phase=PHASES_BY_KIND[kind], obstacle="")
     if kind == "after_read":
         (amount,) = details
-        return replace(progress, phase="read", halt="", amount=amount)
+        return replace(progress, phase="read", obstacle="", amount=amount)
     if kind == "sends" and progress.phase == "read":
         (statement,) = details
         if WRITING_STATEMENT.match(statement):
-            return replace(progress, phase="written", halt="")
+            return replace(progress, phase="written", obstacle="")
     if kind == "waits":
-        return replace(progress, halt="waits")
+        return replace(progress, obstacle="waits")
     if kind == "forever":
-        return replace(progress, halt="forever")
+        return replace(progress, obstacle="forever")
     if kind == "stops":  # the buyer has completed its move, so it can make the next
-        return replace(progress, halt="")
+        return replace(progress, obstacle="")
     if kind == "ends":
         (outcome,) = details
-        return replace(progress, phase="ended", halt="", outcome=outcome)
+        return replace(progress, phase="ended", obstacle="", outcome=outcome)
     return progress
 
 
@@ -219,8 +220,8 @@ def label_first_move(moves: Moves) -> str:
 
 def _label_button(name: str, progress: BuyerProgress, first_move: str) -> str:
     """Return the text of a buyer's button: its next move, or why it cannot move."""
-    if progress.halt:
-        return f"{name} {HALT_CLAUSES[progress.halt]}"
+    if progress.obstacle:
+        return f"{name} {OBSTACLE_CLAUSES[progress.obstacle]}"
     if progress.phase == "ended":
         return f"{name} is done"
     move_after_read = "write"
@@ -238,8 +239,8 @@ def _label_button(name: str, progress: BuyerProgress, first_move: str) -> str:
 
 def _describe_progress(name: str, progress: BuyerProgress) -> str:
     """Return the progress of a buyer as a clause, such as `A has read 1`."""
-    if progress.halt:
-        return f"{name} {HALT_CLAUSES[progress.halt]}"
+    if progress.obstacle:
+        return f"{name} {OBSTACLE_CLAUSES[progress.obstacle]}"
     phase_clauses = {
         "new": "has not begun",
         "sent": "has sent SETNX",

@@ -19,7 +19,7 @@ from loadtest.report.bundle import bundle
 from testing.orders import list_orders
 from tools.site import event_table
 from tools.site.levels import read_levels
-from tools.site.narration import narrate
+from tools.site.narration import describe_turns
 from tools.site.recorder.recording import (
     FAULTS_FILE,
     SCHEDULES_FILE,
@@ -173,7 +173,9 @@ def render_step_through() -> str:
         levels=len(read_levels()),
         story=_render_story(read_recorded_moves()["none"], STORY_TURN_ORDER),
     )
-    views_by_strategy = {name: narrate(moves) for name, moves in read_recorded_moves().items()}
+    views_by_strategy = {
+        name: describe_turns(moves) for name, moves in read_recorded_moves().items()
+    }
     script_data = {"turns": pack_json(views_by_strategy), "strategies": describe_strategies()}
     return render_page("Step through", main, script_data=script_data, script="steps/steps.js")
 

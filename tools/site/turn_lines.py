@@ -132,7 +132,8 @@ def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[T
 def _describe_point(event: Sequence[Any], lock: LockState, world: World) -> str:
     """Return the line for an event of a buyer, such as `has the lock`; empty if it has no line.
 
-    The kind of the event is a point of the purchase, such as `acquired`, or `forever`.
+    The kind of the event is either a point of the purchase, such as `acquired`, or it is `forever`,
+    which means that the buyer waits forever.
 
     lock  the state of the lock after the event
     """

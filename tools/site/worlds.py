@@ -154,7 +154,7 @@ def list_beginnings(schedule: str) -> list[str]:
 
 
 def list_whole_schedules(moves: Moves) -> list[str]:
-    """Return the whole schedules in `moves`: the keys with which no longer key begins."""
+    """Return the whole schedules in `moves`: the keys that are not the beginning of another key."""
     beginnings = {turns_made[:-1] for turns_made in moves}
     return [turns_made for turns_made in moves if turns_made not in beginnings]
 

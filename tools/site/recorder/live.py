@@ -41,7 +41,7 @@ from tools.site.worlds import (
 
 PRODUCT = "apple"
 #: How long to wait until a buyer completes its move after the other buyer has released the lock.
-RELEASED_MOVE_TIMEOUT_SECONDS = 0.15
+UNBLOCKED_MOVE_TIMEOUT_SECONDS = 0.15
 #: How long to wait until a buyer completes its move, if the buyer did so in this turn of the
 #: earlier recording. The time is long, because the machine may be busy.
 RECORDED_STOP_TIMEOUT_SECONDS = 30.0
@@ -142,9 +142,9 @@ class Recorder:
         self.recorded_moves = recorded_moves or {}
         self.trace = Trace()
         self.sale_id = 0
-        # The thread of this pool has its own database connection, so it sees only what the buyers
-        # have committed.
-        self._observer = ThreadPoolExecutor(1)
+        # This thread has its own database connection, so it sees only what the buyers have
+        # committed.
+        self._observer_thread = ThreadPoolExecutor(1)
 
     def record_traces(self) -> list[Trace]:
         """Run the two purchases in every order of their moves, and return a trace of each run."""
@@ -162,8 +162,8 @@ class Recorder:
             driver = partial(ReplayDriver, self.recorded_moves)
             # at=(): the buyers stop only at the calls of step() in _await_next_turn().
             interleave(self._buy, self._buy, before=prepare_run, at=(), driver=driver)
-        self._observer.submit(connections.close_all).result()
-        self._observer.shutdown()
+        self._observer_thread.submit(connections.close_all).result()
+        self._observer_thread.shutdown()
         return traces
 
     def _buy(self) -> None:
@@ -191,18 +191,18 @@ class Recorder:
         buyer = get_current_buyer()
         has_begun = [buyer, "begins"] in self.trace.events
         if has_begun:
-            self._wait_for_released_move(OTHER_BUYER[buyer])
+            self._wait_for_unblocked_move(OTHER_BUYER[buyer])
             self.trace.add("stops", self._observe_state())
         step("move")  # blocks this thread until the driver gives the buyer its turn
         self.trace.add("begins")
 
-    def _wait_for_released_move(self, buyer: str) -> None:
+    def _wait_for_unblocked_move(self, buyer: str) -> None:
         """If the current move has released the lock to `buyer`, wait until that buyer's move ends.
 
         Return after a timeout if the move does not end; `buyer` may wait for something else, such
         as a row. The timeout is longer if the move ended in this turn of the earlier recording.
         """
-        timeout = RELEASED_MOVE_TIMEOUT_SECONDS
+        timeout = UNBLOCKED_MOVE_TIMEOUT_SECONDS
         if has_ended_move(self.recorded_moves, self.trace.list_turns_made(), buyer):
             timeout = RECORDED_STOP_TIMEOUT_SECONDS
         deadline = time.monotonic() + timeout
@@ -210,7 +210,10 @@ class Recorder:
             time.sleep(0.002)
 
     def _record_point(self, point: str, details: Mapping[str, object]) -> None:
-        """Record that a buyer has reached a point of its purchase, and update the believers.
+        """Record that a buyer has reached a point of its purchase.
+
+        At some points a buyer begins or ceases to believe that it has the lock. So this function
+        also updates `trace.believers`.
 
         The shop calls this function at each of the points that shop/sale/points.py lists. Only
         SHOWN_POINTS are recorded. The read of the stock ends a move, so the buyer then waits for
@@ -271,7 +274,7 @@ class Recorder:
 
         Another database connection reads the stock and the orders, so it sees what is committed.
         """
-        report = self._observer.submit(sale_report, self.sale_id).result()
+        report = self._observer_thread.submit(sale_report, self.sale_id).result()
         return [report.stock_left, report.orders, "".join(self.trace.believers)]
 
 
@@ -371,8 +374,8 @@ def _sort_events(turn_events: list[list[Any]], mover: str) -> list[list[Any]]:
 def record_moves(strategy: str, recorded_moves: Moves | None = None) -> Moves:
     """Play two purchases under a strategy in every order of their moves, and return the moves.
 
-    Two orders may begin with the same turns. Then these turns must do the same in both. Otherwise
-    this raises AssertionError.
+    If two orders begin with the same turns, these turns must have the same events and states in
+    both orders. Otherwise this function raises AssertionError.
 
     recorded_moves  the moves of the earlier recording. A buyer that completed a move in a turn of
                     that recording gets more time to complete it

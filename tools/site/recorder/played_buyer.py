@@ -31,7 +31,7 @@ from tools.site.recorder.live import (
 #: the stock and before the commit, as in live.py.
 STOP_POINTS = ("setnx:before_expire", "acquired")
 #: The strategies whose waiters poll the locks' server. Only strategies for which a restart or a
-#: failover is recorded are listed. Under the others of these, a waiter sends one request, which
+#: failover is recorded are listed. Under any other such strategy, a waiter sends one request, which
 #: blocks on the server.
 POLLING_STRATEGIES = ("setnx", "token", "token-watchdog")
 #: The ttl of the locks in schedules in which no ttl may expire. It is longer than a schedule takes
@@ -53,32 +53,32 @@ class PollGate:
     """
 
     def __init__(self) -> None:
-        self._may_poll = fork_context.Event()
-        self._may_poll.set()
-        self._is_between_polls = fork_context.Event()
+        self._gate_is_open = fork_context.Event()
+        self._gate_is_open.set()
+        self._buyer_is_at_gate = fork_context.Event()
 
     def pass_through(self) -> None:
         """Return at once if the gate is open. Otherwise wait until it is opened.
 
         The buyer's process calls this between two polls.
         """
-        if not self._may_poll.is_set():
-            self._is_between_polls.set()
-            self._may_poll.wait()
+        if not self._gate_is_open.is_set():
+            self._buyer_is_at_gate.set()
+            self._gate_is_open.wait()
 
     def close(self) -> None:
         """Close the gate, and wait until the buyer waits in pass_through().
 
-        Raises MovesDiffer if the buyer does not get there within a timeout. Then it does not poll,
-        so it does not wait for the lock.
+        Raises MovesDiffer after a timeout. A buyer who does not reach the gate does not poll, so it
+        does not wait for the lock, as it does in the recording.
         """
-        self._may_poll.clear()
-        if not self._is_between_polls.wait(RECORDED_STOP_TIMEOUT_SECONDS):
+        self._gate_is_open.clear()
+        if not self._buyer_is_at_gate.wait(RECORDED_STOP_TIMEOUT_SECONDS):
             raise MovesDiffer("a buyer does not poll the lock's server again")
 
     def open(self) -> None:
         """Open the gate, so that a buyer in pass_through() continues."""
-        self._may_poll.set()
+        self._gate_is_open.set()
 
 
 class PipedTrace(Trace):
@@ -112,7 +112,7 @@ class ProcessRecorder(Recorder):
         self._has_begun = False
 
     def buy(self) -> None:
-        """Make one purchase. Wait while the gate is closed before each poll for a lock."""
+        """Make one purchase. Before each poll for a lock, wait until the gate is open."""
         gated_polls = patch.object(
             AbstractPollingLock, "choose_pause_seconds", self._choose_poll_pause
         )

@@ -184,6 +184,8 @@ def save_recording(name: str, recording: dict[str, Any]) -> None:
 def find_differing_worlds(recordings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the names of the worlds whose moves in `recordings` differ from those in WORLDS_FILE.
 
+    A world is a strategy with its stock and its outside events.
+
     recordings  the name of a world -> its new recording
     """
     recorded_moves = read_moves()

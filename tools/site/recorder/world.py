@@ -53,9 +53,9 @@ BLOCKED_AFTER_SECONDS = 0.3
 #: How long to wait after a restart or failover of the locks' server, so that a waiting buyer can
 #: connect again, and can acquire the lock if it is free.
 RECONNECTED_AFTER_SECONDS = 1.0
-#: The ttls of the locks in schedules in which a ttl expires, the first to be tried first. On a slow
-#: machine a ttl may expire before the turn that is meant to wait for its end. Then the schedule is
-#: played again with the next, longer ttl.
+#: The ttls of the locks in schedules in which a ttl expires. A schedule is first played with the
+#: shortest one. On a slow machine this ttl may expire before the turn that is meant to wait for its
+#: end. Then the schedule is played again with the next, longer ttl.
 SHORT_TTLS_SECONDS = (1.5, 3.0, 6.0)
 #: A turn must end before a buyer has held its lock for this share of the ttl. Otherwise the ttl
 #: may have expired in that turn.
@@ -86,7 +86,8 @@ class PlayedSchedule:
     short_ttl          the ttl of the locks, in seconds, if the event is in EVENTS_WITH_EXPIRY
     ttl                the ttl of the locks, in seconds: short_ttl or LONG_TTL_SECONDS
     recorded_moves     the moves of the earlier recording; empty if there is none
-    has_happened       whether the outside event has happened; True if the schedule has none
+    event_has_happened
+                       whether the outside event has happened; True if the schedule has none
     is_stuck           whether a buyer waits forever
     buyers_by_token    the token of each lock that was acquired -> the buyer who acquired it
     acquired_at        buyer -> the monotonic time at which it acquired its lock. Buyer A has no
@@ -106,7 +107,7 @@ class PlayedSchedule:
         self.turns_made = ""
         self.short_ttl = short_ttl
         self.recorded_moves = recorded_moves
-        self.has_happened = not event
+        self.event_has_happened = not event
         self.is_stuck = False
         self.strategy = world.strategy
         self.servers = servers
@@ -142,7 +143,7 @@ class PlayedSchedule:
         turns = [name for name, buyer in self.buyers.items() if buyer.status in ("new", "stopped")]
         if self.buyers["A"].status == "paused":
             turns.append(RESUME)
-        if not self.has_happened and self._can_happen(self.event):
+        if not self.event_has_happened and self._can_happen(self.event):
             turns.append(self.event)
         if not turns and any(buyer.status == "running" for buyer in self.buyers.values()):
             turns.append(KEEP_WAITING)
@@ -186,9 +187,9 @@ class PlayedSchedule:
         self._require_valid_locks()
 
     def _cause_event(self, turn: str) -> None:
-        """Cause the outside event of this turn, or what follows one, such as RESUME after PAUSE."""
+        """Cause an outside event, or what follows an outside event, such as RESUME after PAUSE."""
         if turn == self.event:
-            self.has_happened = True
+            self.event_has_happened = True
         actions: dict[str, Callable[[], None]] = {
             PAUSE: self._pause,
             RESUME: self._resume,

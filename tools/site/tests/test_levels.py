@@ -10,7 +10,7 @@ import pytest
 from tools.site import level_page
 from tools.site.levels import Level, read_levels
 from tools.site.lock_state import find_lock_state, read_believers, read_owner
-from tools.site.narration import narrate
+from tools.site.narration import describe_turns
 from tools.site.pages import read_recorded_faults
 from tools.site.recorder.recording import describe_strategies
 from tools.site.turn_lines import list_lines
@@ -102,10 +102,10 @@ def test_recorded_verdict_fits_the_goal_of_the_level() -> None:
 def test_every_turn_has_a_line() -> None:
     """The page shows a line for each turn, except a turn in which a buyer continues to wait.
 
-    narrate() returns what the page shows after each turn (a view).
+    describe_turns() returns what the page shows after each turn (a view).
     """
     for name, moves in MOVES_BY_WORLD.items():
-        views = narrate(moves, WORLDS[name])
+        views = describe_turns(moves, WORLDS[name])
         assert set(views) == {"", *moves}
         turns_without_line = {
             turns_made
@@ -134,7 +134,7 @@ def test_setnx_without_expire_has_a_lock_without_a_ttl() -> None:
     In AKBW, A is killed (K) between the two commands, and B waits (W). After AA, A has sent both
     commands. After AAAAA, A has released the lock and ended its purchase.
     """
-    views = narrate(MOVES_BY_WORLD["setnx-expire"], WORLDS["setnx-expire"])
+    views = describe_turns(MOVES_BY_WORLD["setnx-expire"], WORLDS["setnx-expire"])
     assert views["A"]["lock"] == views["AKBW"]["lock"] == "A's, without a ttl"
     assert views["AA"]["lock"] == "A's"
     assert "lock" not in views["AAAAA"]
@@ -202,7 +202,7 @@ def test_passing_time_has_the_recorded_effect_on_a_lock(
         assert owner != "A"
 
 
-def test_refused_write_names_the_stored_fence() -> None:
+def test_refused_write_mentions_the_stored_fence() -> None:
     """A holds the lock with fence 1. It is paused (P), or the locks' server fails over (F).
 
     Then B acquires the lock with fence 2 and writes the fence, so the database refuses A's write.
@@ -230,14 +230,14 @@ def test_line_of_a_waiting_buyer_says_what_it_waits_for() -> None:
 
 def test_killed_buyer_does_not_believe_that_it_has_the_lock() -> None:
     """After AA, A believes that it has the lock. In the turn K, A's process is killed."""
-    views = narrate(MOVES_BY_WORLD["redis"], WORLDS["redis"])
+    views = describe_turns(MOVES_BY_WORLD["redis"], WORLDS["redis"])
     assert read_believers(views["AA"]["state"]) == "A"
     assert read_believers(views["AAK"]["state"]) == ""
 
 
 def test_page_says_why_no_event_is_possible() -> None:
-    """No outside event can come before A's first move, or after another one, such as T."""
-    views = narrate(MOVES_BY_WORLD["token"], WORLDS["token"])
+    """No outside event can come before A's first move, or after another outside event (here T)."""
+    views = describe_turns(MOVES_BY_WORLD["token"], WORLDS["token"])
     assert views[""]["no_event_reason"] == "A has not begun: an event comes between two moves of A."
     assert views["A"]["no_event_reason"] == ""
     assert views["AAT"]["no_event_reason"] == "One event per try: go back to choose another."
@@ -256,7 +256,7 @@ def test_worlds_agree_with_their_strategies() -> None:
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.slug)
 def test_marks_are_in_the_code(level: Level) -> None:
-    """The page highlights lines of the code that decides. It finds them by their texts, the marks.
+    """The page highlights the lines that decide a level: those that contain a mark, a short text.
 
     Some marks of a strategy are in code that the page does not show.
     """

@@ -99,9 +99,10 @@ def test_progress_stays_in_the_browser(site: Path, page: Page) -> None:
 
 
 def test_after_a_longer_schedule_the_fewest_moves_are_shown(site: Path, page: Page) -> None:
-    """A schedule that is not the shortest wins the level, too. The page tells the fewest moves.
+    """A schedule that is not the shortest wins the level, too.
 
-    A click on their number shows the shortest schedule.
+    The page shows the smallest possible number of moves. A click on this number shows the shortest
+    schedule.
     """
     level = next(level for level in LEVELS if level.slug == "forever")
     moves = read_moves()[level.world]

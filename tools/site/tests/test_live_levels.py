@@ -87,6 +87,9 @@ def test_impossible_schedule_is_refused(address: str, query: dict[str, str], mes
 
 
 def test_other_host_is_refused(address: str) -> None:
-    """This prevents DNS rebinding, in which the name of another site resolves to 127.0.0.1."""
+    """A request for another host is refused. Otherwise another site could use DNS rebinding.
+
+    In DNS rebinding, the name of that site resolves to 127.0.0.1.
+    """
     response = requests.get(address, headers={"Host": "shop.example"}, timeout=10)
     assert response.status_code == 400

@@ -120,7 +120,7 @@ def assert_moves_are_reproduced(strategies: tuple[str, ...]) -> None:
     assert process.stdout == "differing from the recording: none\n", process.stderr[-2000:]
 
 
-def test_strategy_whose_moves_differ_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strategy_whose_moves_differ_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new recording of `none` that lacks one event of the turn `AB` differs from the saved one.
 
     No schedule is played: record_schedules() is replaced by a function that returns the moves.

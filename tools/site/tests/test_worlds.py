@@ -131,7 +131,7 @@ def test_schedules_agree_with_the_faults(read_verdicts: Callable[[], dict[Cell, 
     assert len(compared) >= MIN_COMPARED_CELLS
 
 
-def test_world_whose_moves_differ_is_named() -> None:
+def test_world_whose_moves_differ_is_returned() -> None:
     """A recording in which A does nothing in its first move differs from the saved one."""
     saved_moves = read_moves()["none"]
     equal_recordings = {"none": {"moves": saved_moves}}
