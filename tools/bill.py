@@ -39,9 +39,9 @@ LICENCE_NAMES = {
 def find_licence(component: dict[str, Any]) -> str:
     """Return the name that the table shows for the first licence of a package.
 
-    The bill has an SPDX expression, the id, or the classifier of the licence.
+    The bill of materials has the licence as an SPDX expression, as an id, or as a classifier.
 
-    component  the entry of the package in the bill
+    component  the entry of the package in the bill of materials
     """
     first_licence = component["licenses"][0]
     details = first_licence.get("license", {})

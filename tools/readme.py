@@ -117,7 +117,7 @@ def is_complete_matrix(runs: Sequence[Run]) -> bool:
 
 
 def _has_all_strategies(runs: Sequence[Run]) -> bool:
-    """Return whether the runs have so many strategies that `--lock` cannot have selected some."""
+    """Return whether the runs have all strategies: more than MAX_SELECTED_STRATEGIES."""
     return len({run["lock"] for run in runs}) > MAX_SELECTED_STRATEGIES
 
 
@@ -168,8 +168,8 @@ def make_load_tables(results: Path) -> str:
 def main(results: Path = RESULTS, root: Path = ROOT) -> None:
     """Replace each table for which there are complete results, and write docs/faults.md.
 
-    If a table stays as it is, print the command that makes its results. The exception is the tables
-    of tools.growth, for which nothing is printed.
+    If there are no complete results for a table, print the command that makes them. For a table of
+    `make growth` nothing is printed.
     """
     readme = root / "README.md"
     strategies = root / "docs" / "strategies.md"

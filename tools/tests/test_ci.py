@@ -122,7 +122,10 @@ def test_failed_tests_are_not_repeated(tmp_path: Path, target: str) -> None:
 
 
 def test_failed_tests_of_the_locks_are_not_repeated(tmp_path: Path) -> None:
-    """`.ci/run` runs them with two versions of redis-py. If they fail, it ends."""
+    """If the tests of the locks fail, `.ci/run` calls no further command.
+
+    It runs them by `make -j 2 test-redis-py-...`, with two versions of redis-py at the same time.
+    """
     code, calls = run_ci(tmp_path, "make -j 2*", [2, 0])
     assert code == 2
     assert len(calls) == 1

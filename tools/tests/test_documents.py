@@ -1,4 +1,4 @@
-"""What the documents mention exists: each link, command, option, setting, file and name."""
+"""The links, commands, options, settings, files and names in the documents exist."""
 
 import ast
 import re
@@ -25,7 +25,8 @@ ABOUT_OTHER_CODE = {"CHANGELOG.md", "docs/faults.md", "demo/static/assets/vendor
 CHECKED_PAGES = [page for page in DOCUMENTS if str(page.relative_to(ROOT)) not in ABOUT_OTHER_CODE]
 #: Folders that a fresh clone does not have, because commands make them.
 MADE_BY_COMMANDS = ("results/", "var/", "workshop/mine/", "mine/")
-#: Text with a placeholder, for which the reader chooses a name -> the text with an existing name.
+#: Placeholder in a document, in the place of a name that the reader chooses -> an existing name
+#: that replaces it before the commands of the document are parsed.
 PLACEHOLDERS = {"--lock NAME": "--lock redis", "--fault NAME": "--fault pause", "FILE": "README.md"}
 
 
@@ -115,14 +116,15 @@ def read_defined_names(path: Path) -> set[str]:
 def find_unknown_settings(text: str) -> set[str]:
     """Return the settings (environment variables) in a page that the code does not contain."""
     variables = set(re.findall(r"\b(?:SHOP|WEB|LOCUST|REDIS|REDLOCK)_[A-Z_]+\b", text))
-    return variables - read_variables()
+    return variables - read_possible_variable_names()
 
 
 @cache
-def read_variables() -> set[str]:
+def read_possible_variable_names() -> set[str]:
     """Return the possible names of environment variables in the code and the configuration.
 
-    These are the words with capital letters and a `_`. Documents and tests are not read.
+    A possible name is any word of capital letters that has a `_`, so the result also contains the
+    names of constants. Documents and tests are not read.
     """
     names = [
         name

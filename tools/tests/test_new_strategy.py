@@ -84,7 +84,10 @@ def test_every_step_was_done_for_the_strategy(strategy: Strategy) -> None:
 
 
 def test_every_step_is_missing_for_a_strategy_in_no_table() -> None:
-    """find_missing_steps() checks eight steps. It checks `sound` only if there is a row for it."""
+    """find_missing_steps() checks eight steps, of which it reports seven for this strategy.
+
+    The eighth step compares `sound` with the strategy's row in TABLE. This strategy has no row.
+    """
     strategy = Strategy(
         rank=1,
         title="",

@@ -70,7 +70,7 @@ def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) ->
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            errors="replace",  # the output has the encoding that the environment names
+            errors="replace",  # the environment may choose an encoding other than UTF-8
             timeout=120,
         )
         assert process.returncode == 0, (command, process.stdout, process.stderr)
