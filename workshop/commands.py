@@ -354,7 +354,7 @@ class Commands(FacilitatorCommands):
             )
         file = self.progress.get_own_copy(lesson)
         their_code = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-        our_code = lesson.fill_in()
+        our_code = lesson.make_solved_exercise()
         if _strip_blank_lines(their_code) == _strip_blank_lines(our_code):
             self.out.print("your file is the same as our solution")
             return

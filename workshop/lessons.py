@@ -69,7 +69,7 @@ class Lesson:
         """The path of the exercise as participants first get it, without a solution."""
         return HERE / "exercises" / self.file
 
-    def fill_in(self, solution: str = "") -> str:
+    def make_solved_exercise(self, solution: str = "") -> str:
         """Return the text of the exercise with a solution between its marks.
 
         solution  the lines between the marks; empty: those of `self.solution`, a right solution

@@ -395,6 +395,7 @@ class FacilitatorCommands:
 
     def do_pack(self, arguments: list[str]) -> None:
         """Make a folder with everything for a room without internet."""
+        # The words of a path that contains spaces are separate arguments.
         folder = Path(" ".join(arguments) or f"{PACK_PREFIX}-{time.strftime('%Y-%m-%d')}")
         self.out.print(pack(folder.resolve()))
 

@@ -106,7 +106,7 @@ def _find_wrong_call(error: BaseException, module: ModuleType) -> Refusal | None
     wrong_call = WRONG_CALL.match(str(error)) if isinstance(error, TypeError) else None
     if wrong_call is None or wrong_call[1] not in PARAMETERS:
         return None
-    if _is_in_file(_find_raising_code(error).co_filename, module):
+    if _is_participants_file(_find_raising_code(error).co_filename, module):
         return None
     function_name = wrong_call[1]
     arguments = PARAMETERS[function_name]
@@ -209,7 +209,9 @@ def _find_line_of_error(chain: list[BaseException], module: ModuleType) -> Refus
     for error in chain:
         trace = walk_tb(error.__traceback__)
         line_numbers = [
-            number for frame, number in trace if _is_in_file(frame.f_code.co_filename, module)
+            number
+            for frame, number in trace
+            if _is_participants_file(frame.f_code.co_filename, module)
         ]
         if line_numbers:
             error_text = f"{type(root_cause).__name__}: {root_cause}"
@@ -228,6 +230,6 @@ def _passes_wrong_key_count_to_eval(error: BaseException) -> bool:
     )
 
 
-def _is_in_file(filename: str, module: ModuleType) -> bool:
-    """Return whether this is the name of the participant's file."""
+def _is_participants_file(filename: str, module: ModuleType) -> bool:
+    """Return whether this is the name of the participant's file, which was loaded as `module`."""
     return filename == module.__file__

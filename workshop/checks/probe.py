@@ -47,8 +47,8 @@ CLOCK_AHEAD_SECONDS = 20.0
 #: shop calls a function of the check (shop/sale/points.py). The colon marks a point inside a lock,
 #: at which the buyers of a schedule do not stop.
 COMMAND_POINT = "own:command"
-#: Time after which a key with a ttl of about a millisecond is gone.
-IMMEDIATE_EXPIRY_SECONDS = 0.02
+#: A key that expires within this time counts as about to expire.
+ABOUT_TO_EXPIRE_SECONDS = 0.02
 #: The pause between two readings of a key's ttl.
 TTL_POLL_SECONDS = 0.02
 #: How long a thread of the participant's code may take to set the ttl of a new key.

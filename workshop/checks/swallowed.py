@@ -81,7 +81,7 @@ class SwallowedMistakes:
         return Refusal("mistake-caught", details, refusal.story)
 
     def _trace_call(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Trace the lines of a called function only if the function is in the file."""
+        """Trace the lines of a called function only if it is in the participant's file."""
         return self._trace_line if frame.f_code.co_filename == self._file else None
 
     def _trace_line(self, frame: FrameType, event: str, arg: Any) -> Any:

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from workshop.checks.probe import (
-    IMMEDIATE_EXPIRY_SECONDS,
+    ABOUT_TO_EXPIRE_SECONDS,
     LATENESS_MS,
     LONG_TTL_MS,
     MAX_TRIES,
@@ -534,8 +534,8 @@ def _is_gone(probe: Probe, key: str) -> bool:
 
 def _wait_if_about_to_expire(probe: Probe, key: str) -> None:
     """If a key is about to expire, wait until it is gone."""
-    if 0 <= int(probe.plain_client.pttl(key)) < 1000 * IMMEDIATE_EXPIRY_SECONDS:
-        time.sleep(2 * IMMEDIATE_EXPIRY_SECONDS)
+    if 0 <= int(probe.plain_client.pttl(key)) < 1000 * ABOUT_TO_EXPIRE_SECONDS:
+        time.sleep(2 * ABOUT_TO_EXPIRE_SECONDS)
 
 
 def _refuse_remaining_key(probe: Probe, lock: Any, return_value: object) -> Refusal:

@@ -33,7 +33,7 @@ class Solution(NamedTuple):
     @property
     def file_text(self) -> str:
         """The exercise with this solution between its marks."""
-        return self.lesson.fill_in(self.body)
+        return self.lesson.make_solved_exercise(self.body)
 
     def __str__(self) -> str:
         return f"{self.lesson.unsolved_path.stem}/{self.name}"

@@ -1,8 +1,8 @@
-"""Tests the checks of every exercise with right, wrong and shipped solutions, on real servers.
+"""Tests the checks of every exercise with right and wrong solutions, on real servers.
 
-A participant gets an exercise unsolved; this is its shipped solution. Each wrong solution must be
-refused with its own code. `make test-workshop` runs these tests. Each worker of pytest-xdist checks
-whole lessons on its own servers, the bench.
+An unsolved exercise is tested as a wrong solution. Each wrong solution must be refused with its own
+code. `make test-workshop` runs these tests. Each worker of pytest-xdist checks whole lessons on its
+own servers, the bench.
 """
 
 import json
@@ -27,11 +27,14 @@ from workshop.tests.bodies import OTHER_RIGHT_SOLUTIONS, OUR_SOLUTIONS, WRONG_SO
 
 
 def read_unsolved_exercise(lesson: Lesson) -> Solution:
-    """Return the unsolved exercise. Its check must end with the first refusal in lessons.toml."""
+    """Return the unsolved exercise as a wrong solution.
+
+    The code of its refusal must be the first code of the lesson in lessons.toml.
+    """
     marked_part = MARKED_PART.search(lesson.unsolved_path.read_text(encoding="utf-8"))
     assert marked_part is not None
     first_refusal_code = next(iter(lesson.refusals))
-    return Solution(lesson, "shipped", first_refusal_code, marked_part["solution"])
+    return Solution(lesson, "unsolved", first_refusal_code, marked_part["solution"])
 
 
 UNSOLVED_EXERCISES = [read_unsolved_exercise(lesson) for lesson in lessons().values()]
@@ -110,7 +113,7 @@ def test_wrong_answer_of_lesson_10_has_the_refusal_of_its_cell(
 ) -> None:
     """The answer `deadlock` is wrong for each lock and fault of the lesson."""
     lesson = lessons()[10]
-    wrong_file = f"{lesson.fill_in()}\nANSWERS[{lock_and_fault}] = 'deadlock'\n"
+    wrong_file = f"{lesson.make_solved_exercise()}\nANSWERS[{lock_and_fault}] = 'deadlock'\n"
     refusal = check_file(lesson, wrong_file, bench).refusal
     assert refusal is not None
     assert refusal.code == REFUSAL_CODE_BY_CELL[lock_and_fault]
@@ -122,7 +125,7 @@ def test_broken_file_is_refused_and_the_next_check_works(text: str, bench: Bench
     refusal = check_file(lesson, text, bench).refusal
     assert refusal is not None
     assert refusal.code == BROKEN_FILES[text]
-    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+    assert check_file(lesson, lesson.make_solved_exercise(), bench).exit_code == 0
 
 
 def write_schedules(bench: Bench, sells_twice: str) -> None:
@@ -182,7 +185,7 @@ def test_wrong_file_does_not_affect_the_next_check(statement: str, bench: Bench)
 def test_file_may_begin_with_a_byte_order_mark(bench: Bench) -> None:
     """Some editors write a byte order mark at the beginning of a file."""
     lesson = lessons()[3]
-    assert check_file(lesson, "\ufeff" + lesson.fill_in(), bench).exit_code == 0
+    assert check_file(lesson, "\ufeff" + lesson.make_solved_exercise(), bench).exit_code == 0
 
 
 def test_check_of_an_endless_loop_is_ended(bench: Bench) -> None:
@@ -195,7 +198,7 @@ def test_check_of_an_endless_loop_is_ended(bench: Bench) -> None:
     assert refusal is not None
     assert refusal.code == "endless"
     assert "while True" in refusal.details["where"]
-    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+    assert check_file(lesson, lesson.make_solved_exercise(), bench).exit_code == 0
 
 
 def test_processes_of_the_file_end_with_its_check(bench: Bench, tmp_path: Path) -> None:
@@ -207,7 +210,7 @@ def test_processes_of_the_file_end_with_its_check(bench: Bench, tmp_path: Path) 
         "from servers.registry import read_identity\n"
         "identity = read_identity(subprocess.Popen(['sleep', '600']).pid)\n"
         f"pathlib.Path({str(identity_file)!r}).write_text(json.dumps(identity))\n"
-        f"{lesson.fill_in()}"
+        f"{lesson.make_solved_exercise()}"
     )
     assert check_file(lesson, file_that_starts_a_process, bench).exit_code == 0
     identity = json.loads(identity_file.read_text())
@@ -218,9 +221,11 @@ def test_processes_of_the_file_end_with_its_check(bench: Bench, tmp_path: Path) 
 def test_killed_check_is_undecided_and_the_next_check_works(killed_pid: str, bench: Bench) -> None:
     """The file kills the process of its check, or the check server that has forked it."""
     lesson = lessons()[2]
-    killing_file = f"import os, signal\nos.kill({killed_pid}, signal.SIGKILL)\n{lesson.fill_in()}"
+    killing_file = (
+        f"import os, signal\nos.kill({killed_pid}, signal.SIGKILL)\n{lesson.make_solved_exercise()}"
+    )
     assert "the check" in check_file(lesson, killing_file, bench).undecided_reason
-    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+    assert check_file(lesson, lesson.make_solved_exercise(), bench).exit_code == 0
 
 
 def test_check_server_that_died_between_two_checks_is_replaced(bench: Bench) -> None:
@@ -229,18 +234,18 @@ def test_check_server_that_died_between_two_checks_is_replaced(bench: Bench) -> 
     When the check server has died, a check is undecided, and the check after that starts a new one.
     """
     lesson = lessons()[2]
-    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+    assert check_file(lesson, lesson.make_solved_exercise(), bench).exit_code == 0
     assert bench._check_server is not None
     bench._check_server.kill()
     bench._check_server.wait()
-    assert "has ended" in check_file(lesson, lesson.fill_in(), bench).undecided_reason
-    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+    assert "has ended" in check_file(lesson, lesson.make_solved_exercise(), bench).undecided_reason
+    assert check_file(lesson, lesson.make_solved_exercise(), bench).exit_code == 0
 
 
 def test_result_of_an_interrupted_check_is_discarded(bench: Bench) -> None:
     """Ctrl-C interrupts the check of a right file. The wrong file that follows is refused."""
     lesson = lessons()[2]
-    assert check_file(lesson, lesson.fill_in(), bench).exit_code == 0
+    assert check_file(lesson, lesson.make_solved_exercise(), bench).exit_code == 0
     assert bench._check_server is not None
     stdout = bench._check_server.stdout
 
@@ -249,7 +254,7 @@ def test_result_of_an_interrupted_check_is_discarded(bench: Bench) -> None:
 
     bench._check_server.stdout = Mock(wraps=stdout, readline=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        check_file(lesson, lesson.fill_in(), bench)
+        check_file(lesson, lesson.make_solved_exercise(), bench)
     wrong_file = "import os\nos._exit(3)\n"
     assert check_file(lesson, wrong_file, bench).refusal is not None
 
@@ -267,7 +272,7 @@ def test_output_of_the_code_is_shown(bench: Bench) -> None:
     """The result of a check contains what the participant's code printed."""
     lesson = lessons()[5]
     first_line = "        script ="  # the first line of our solution
-    printing_file = lesson.fill_in().replace(
+    printing_file = lesson.make_solved_exercise().replace(
         first_line, f"        print('here', end='')\n{first_line}"
     )
     result = check_file(lesson, printing_file, bench)

@@ -63,7 +63,9 @@ def test_participant_solves_three_lessons_in_a_session(terminal: Terminal) -> No
         terminal.expect("You predicted")
         terminal.type_line("check")
         terminal.expect(f"REFUSED +{next(iter(lesson.refusals))}")
-        (terminal.project / "workshop" / "mine" / lesson.file).write_text(lesson.fill_in())
+        (terminal.project / "workshop" / "mine" / lesson.file).write_text(
+            lesson.make_solved_exercise()
+        )
         terminal.expect("PASSED")
         terminal.type_line("explain")
         terminal.expect("What if")
@@ -197,7 +199,7 @@ def test_checks_and_reports_work_without_a_terminal(
     exit_code, output = run_command("check")
     assert exit_code == REFUSED
     assert f"{lesson.file}: line 1: SyntaxError" in output
-    file.write_text(lesson.fill_in())
+    file.write_text(lesson.make_solved_exercise())
     assert run_command("check")[0] == 0
 
 
@@ -220,7 +222,7 @@ def test_check_is_undecided_if_its_servers_were_killed(terminal: Terminal) -> No
     lesson = lessons()[3]
     terminal.expect(re.escape(lesson.file))
     # The save starts a check, and this check starts the servers.
-    (terminal.project / "workshop" / "mine" / lesson.file).write_text(lesson.fill_in())
+    (terminal.project / "workshop" / "mine" / lesson.file).write_text(lesson.make_solved_exercise())
     terminal.expect("PASSED")
     valkeys = [
         process

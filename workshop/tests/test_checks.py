@@ -40,7 +40,7 @@ def test_check_is_undecided_after_a_database_timeout(
     monkeypatch.setattr(two_buyers, "run_schedule", run_schedule)
     with pytest.raises(Undecided, match="PostgreSQL ended a transaction"):
         one_check.find_refusal(
-            "answers.schedules", write_exercise(tmp_path, lessons()[1].fill_in())
+            "answers.schedules", write_exercise(tmp_path, lessons()[1].make_solved_exercise())
         )
 
 
@@ -73,7 +73,7 @@ def test_error_in_a_check_refuses_the_file(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr("workshop.checks.answers.check_table", fail)
     refusal = one_check.find_refusal(
-        "answers.table", write_exercise(tmp_path, lessons()[10].fill_in())
+        "answers.table", write_exercise(tmp_path, lessons()[10].make_solved_exercise())
     )
     assert refusal is not None
     assert refusal.code == "check-failed"

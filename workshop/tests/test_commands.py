@@ -160,13 +160,17 @@ def test_reset_all_begins_anew_and_keeps_the_files(commands: Commands) -> None:
 
 
 def test_session_and_second_terminal_keep_each_others_changes(commands: Commands) -> None:
-    """A command in a second terminal changes progress.json while a session is open."""
+    """A second terminal and an open session change progress.json in turn. No change is lost.
+
+    The second terminal answers the quiz, goes to lesson 5 and takes a hint. The session predicts
+    `a`.
+    """
     commands.run("goto 3")
     second_progress = Progress(commands.progress.folder)
     second_progress.record_quiz_answers("abcdabcd")
     second_progress.go_to(5)
     assert commands.progress.lesson.number == 5
-    commands.run("a")
+    commands.run("predict a")
     assert Progress(commands.progress.folder).quiz == {"before": "abcdabcd"}
     second_progress.take_next_hint(lessons()[5])
     record = Progress(commands.progress.folder).get_record(lessons()[5])
@@ -248,11 +252,11 @@ def test_file_that_differs_only_in_blank_lines_is_the_solution(
     commands.run("goto 2")
     commands.progress.record_check(lesson, None)  # a pass, so that the solution can be seen
     file = commands.progress.get_own_copy(lesson)
-    file.write_text(lesson.fill_in().replace("\n\n\ndef", "\n\ndef"))
+    file.write_text(lesson.make_solved_exercise().replace("\n\n\ndef", "\n\ndef"))
     out.export_text()
     assert commands.run("solution") == 0
     assert out.export_text() == "your file is the same as our solution\n"
-    file.write_text(lesson.fill_in().replace("orders - initial", "-left"))
+    file.write_text(lesson.make_solved_exercise().replace("orders - initial", "-left"))
     commands.run("solution")
     assert "+    return max(0, orders - initial)" in out.export_text()
 
@@ -434,7 +438,7 @@ def test_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
 def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out: Console) -> None:
     commands.run(f"quiz {SEVEN_RIGHT_QUIZ_ANSWERS}")
     commands.run("goto 3")
-    commands.run("b")
+    commands.run("predict b")
     commands.progress.record_check(lessons()[3], "always-true")
     commands.progress.record_check(lessons()[3], None)
     out.export_text()
@@ -588,7 +592,7 @@ def test_wrong_prediction_is_explained(
     monkeypatch.setattr("workshop.commands.run_shell_command", lambda command, should_end=None: 0)
     lesson = lessons()[3]
     commands.run("goto 3")
-    commands.run("a")
+    commands.run("predict a")
     out.export_text()
     assert commands.run("run") == 0
     text = export_words(out)
@@ -620,7 +624,7 @@ def test_save_during_a_run_is_checked(
     lesson = lessons()[1]
 
     def save_while_it_runs(command: str, should_end: Callable[[], bool]) -> int:
-        commands.progress.get_own_copy(lesson).write_text(lesson.fill_in())
+        commands.progress.get_own_copy(lesson).write_text(lesson.make_solved_exercise())
         # should_end() polls for saved files. A file counts as saved after two equal polls.
         assert [should_end(), should_end()] == [False, False]
         return 0
@@ -628,7 +632,7 @@ def test_save_during_a_run_is_checked(
     monkeypatch.setattr("workshop.commands.run_shell_command", save_while_it_runs)
     commands.in_a_session = True
     commands.introduce_lesson()
-    commands.run("c")
+    commands.run("predict c")
     assert commands.run("run") == 0
     assert checker.checked_names == [lesson.file]
 
@@ -692,7 +696,7 @@ def test_run_and_explain_show_the_instructions(
     """The instructions say what to click. `run` shows them while the page is open."""
     monkeypatch.setattr(sys, "stdin", Keyboard(b""))
     monkeypatch.setattr("workshop.commands.run_shell_command", lambda command, should_end=None: 0)
-    commands.run("c")
+    commands.run("predict c")
     out.export_text()
     assert commands.run("run") == 0
     assert "Press New round" in out.export_text()

@@ -1,4 +1,4 @@
-"""SaveWatcher: which changes of a file count as a save of the participant."""
+"""SaveWatcher reports a file once for each time that the participant saves it."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_files_written_by_the_workshop_are_not_saves(tmp_path: Path) -> None:
     """The workshop writes a file, and then calls ignore(). The file is not reported as saved."""
     file = tmp_path / "ex01.py"
     save_watcher = SaveWatcher(tmp_path)
-    file.write_text("shipped")
+    file.write_text("an unsolved exercise")
     save_watcher.ignore(file)
     assert poll_twice(save_watcher) == ([], [])
 
