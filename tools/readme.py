@@ -21,9 +21,8 @@ from loadtest.stack.databases import DATABASES, POSTGRES
 from tools import growth
 
 ROOT = RESULTS.parent
-#: Results with more strategies than this are taken to have all strategies, so that the option
-#: `--lock` was not used. The number of all strategies is not required, because a strategy whose
-#: server is not installed has no run.
+#: Results with more strategies than this count as results of all strategies, made without the
+#: option `--lock`. They need not have every strategy: one whose server is not installed has no run.
 MAX_SELECTED_STRATEGIES = 20
 #: Strategy of the demo -> its description in README.md.
 DEMO_STRATEGIES = {

@@ -227,6 +227,7 @@ def _label_button(name: str, progress: BuyerProgress, first_move: str) -> str:
     move_after_read = "write"
     if not progress.amount:  # a buyer who has read 0 buys nothing
         move_after_read = "leave"
+    # The phase that the buyer has reached -> its next move.
     labels = {
         "new": first_move,
         "sent": "EXPIRE",

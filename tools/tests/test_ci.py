@@ -111,7 +111,7 @@ def test_only_an_inconclusive_run_is_repeated(
 
 @pytest.mark.parametrize("target", ["test", "test-slow", "test-workshop"])
 def test_failed_tests_are_not_repeated(tmp_path: Path, target: str) -> None:
-    """`make` fails with 2, and would succeed if it were repeated. That would hide a rare race.
+    """`make` fails with 2, and would succeed if it were repeated. A repetition could hide a race.
 
     After the failure `.ci/run` calls no further command.
     """

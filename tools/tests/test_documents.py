@@ -151,7 +151,7 @@ def test_every_command_file_and_setting_of_a_page_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", CHECKED_PAGES, ids=make_page_id)
 def test_every_option_in_a_page_exists(page: Path) -> None:
-    """Each command of the load test in a page is parsed, and not run. Others are not checked."""
+    """Each command of the load test in a page is parsed, and not run."""
     text = page.read_text()
     for placeholder, existing_name in PLACEHOLDERS.items():
         text = text.replace(placeholder, existing_name)

@@ -110,7 +110,7 @@ def test_tables_in_the_repository_are_complete_and_agree() -> None:
 
 
 def test_page_without_its_markers_is_refused(tmp_path: Path) -> None:
-    """A table is written between two markers. Without them, an error names the missing lines."""
+    """A table is written between two markers. Without them, an error shows the missing lines."""
     page = tmp_path / "README.md"
     page.write_text("# no markers")
     with pytest.raises(ValueError, match=r"README\.md needs the line '<!-- demo: begin"):

@@ -124,17 +124,18 @@ def find_differing_strategies(names: Sequence[str] = ()) -> list[str]:
     names  the names of the strategies; empty for all
     """
     recorded_by_strategy = read_recorded_moves()
-    differing = []
+    differing_strategies = []
     for name, moves in record_schedules(names, recorded_by_strategy):
-        recorded = recorded_by_strategy.get(name, {})
-        if recorded == moves:
+        recorded_moves = recorded_by_strategy.get(name, {})
+        if recorded_moves == moves:
             continue
-        differing.append(name)
-        for turns_made in sorted(recorded.keys() | moves.keys(), key=make_length_sort_key):
-            if recorded.get(turns_made) != moves.get(turns_made):
-                print(f"{name} {turns_made}, recorded: {recorded.get(turns_made)}", file=sys.stderr)
+        differing_strategies.append(name)
+        for turns_made in sorted(recorded_moves.keys() | moves.keys(), key=make_length_sort_key):
+            recorded_turn = recorded_moves.get(turns_made)
+            if recorded_turn != moves.get(turns_made):
+                print(f"{name} {turns_made}, recorded: {recorded_turn}", file=sys.stderr)
                 print(f"{name} {turns_made}, now:      {moves.get(turns_made)}", file=sys.stderr)
-    return differing
+    return differing_strategies
 
 
 def collect_faults(folders: Sequence[Path]) -> dict[str, Any]:
