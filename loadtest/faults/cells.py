@@ -1,7 +1,8 @@
 """The cells of the matrix of faults, which has a row for each strategy, a column for each fault.
 
 A trial (trial.py) is one strategy under one fault, with its own sale. The trial's cell has the
-verdict on this sale and the problems that were noticed. If there was no trial, it has the reason.
+verdict on this sale and the problems that were noticed. The cell of a strategy without a trial has
+the reason why there was none.
 """
 
 import os
@@ -40,8 +41,8 @@ def judge_trials(fault: Fault, evidence: str, leaked_keys: Sequence[str]) -> lis
     evidence     the observations that show that the fault happened
     leaked_keys  keys that remained on the lock servers after the sales
     """
-    # Purchases of earlier sales may still record events. By the events before them these purchases
-    # are assigned to their own products, and so do not count in the new trials.
+    # Purchases of earlier sales may still record events. The earlier events of such a purchase show
+    # its product, so its new events do not count in the trials of this fault.
     new_events = fault.testbed.read_new_events()
     events = group_by_product(new_events, earlier=fault.testbed.events())
     for trial in fault.trials:
@@ -84,7 +85,8 @@ def make_not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_injected
     complaint = strategy.get("complaint", "")
     works_with_database = not why_not_injected and strategy.get("exists", True)
     is_in_ci = bool(os.environ.get("CI"))
-    may_be_not_run = not (works_with_database and is_in_ci)
+    # In CI every strategy and fault that works with the database must be run.
+    may_be_skipped = not (works_with_database and is_in_ci)
     problems = []
     if complaint and complaint != reason:  # the reason is in the field `missing` already
         problems.append(complaint)
@@ -92,7 +94,7 @@ def make_not_run_cell(fault_name: str, strategy: StrategyFacts, why_not_injected
         fault_name,
         strategy,
         verdict="not_run",
-        as_expected=may_be_not_run and not complaint,
+        as_expected=may_be_skipped and not complaint,
         missing=reason,
         wrong=problems,
     )
@@ -176,8 +178,8 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
 
     Problems that the judgement shows are added to the trial's problems.
 
-    The cell is inconclusive if the verdict is unexpected, and the cause may be a buyer who was too
-    slow although the fault did not hit it.
+    If the verdict is unexpected, the cause may be a slow buyer whom the fault did not hit. Then the
+    cell is inconclusive.
     """
     judgement = trial.judgement
     has_expected_verdict = judgement.verdict == trial.expected
@@ -209,11 +211,11 @@ def _make_cell(fault: Fault, trial: Trial, evidence: str) -> Cell:
 
 
 def _has_slow_buyer(trial: Trial) -> bool:
-    """Return whether a buyer other than the victim may have spoiled the trial by being slow.
+    """Return whether a buyer other than the victim was so slow that its lock expired.
 
-    Such a buyer held its lock for longer than the ttl. That matters only if a slow holder makes the
-    strategy oversell. So the result is False if the lock is renewed, or if the strategy is not
-    expected to oversell under `pause`.
+    Such a buyer held its lock for longer than the ttl. This matters only for a strategy that
+    oversells if a holder is slow. So the result is False if the lock is renewed. It is also False
+    if the strategy is not expected to oversell under the fault `pause`, which makes a holder slow.
     """
     if (
         trial.strategy["renewed"]
@@ -234,18 +236,23 @@ def _find_problems(fault: Fault, trial: Trial, recovery: float | None) -> list[s
     """
     judgement = trial.judgement
     problems = []
+    # A complaint says how the shop's description of the strategy differs from expected.py.
     if complaint := trial.strategy.get("complaint"):
         problems.append(complaint)
     must_keep_lock = trial.strategy["renewed"] and not fault.takes_the_lock
     # Two holders are a defect even if a fence prevented them from overselling.
     if must_keep_lock and "overlap" in judgement.violations:
-        problems.append("two holders at a time, and the fault took no lock away")
+        problems.append(
+            "two buyers held the lock at the same time, although the fault takes no lock away"
+        )
     if judgement.leaked_keys:
         problems.append(_describe_leaked_keys(judgement.leaked_keys))
     longest_recovery = fault.get_longest_recovery_seconds(trial.strategy)
-    # Every other verdict is worse than a slow recovery, which need not be reported then.
+    # Any other verdict than `exact` is worse than a slow recovery, which is not reported then.
     if judgement.verdict == "exact" and recovery is not None and recovery > longest_recovery:
-        problems.append(f"no sale for {recovery:.1f} s; the bound is {longest_recovery:g} s")
+        problems.append(
+            f"no buyer could buy for {recovery:.1f} s; at most {longest_recovery:g} s are allowed"
+        )
     return problems
 
 

@@ -44,13 +44,15 @@ from loadtest.stack.client import StrategyFacts
 ARRIVAL_SECONDS = 1.2
 #: All disturbances start within this time: while buyers arrive, or just after the last one.
 DISTURBANCE_START_SECONDS = 1.3
+#: The shortest and the longest time for which one of several evictions lasts.
+EVICTION_SECONDS = (0.05, 0.2)
 #: How long to wait, after the last disturbance, for every buyer's final answer.
 LAST_ANSWER_TIMEOUT_SECONDS = 60.0
 #: The reason why a whole rush is inconclusive.
 NO_DISTURBANCE_SEEN_MESSAGE = "no disturbance was seen to happen"
 #: The reason why one sale of a rush is inconclusive, although there was a disturbance.
 LEASE_RAN_OUT_MESSAGE = "this machine was too slow: a lease ran out before its holder ran again"
-# A disturbance that must be the only one to use these servers acquires their lock.
+# Disturbances of the same servers must not overlap. Each of them holds the lock of its servers.
 NODES_LOCK = threading.Lock()
 REDIS_LOCK = threading.Lock()
 PROXIES_LOCK = threading.Lock()
@@ -109,7 +111,7 @@ def evict_repeatedly(testbed: Testbed, rng: Random) -> str:
     evidence = []
     for _ in range(rng.randint(5, 8)):
         with suppress(NotFired):  # raised if Redis had no key to evict
-            evidence.append(inject_fault(EvictionFault, (0.05, 0.2), testbed, rng))
+            evidence.append(inject_fault(EvictionFault, EVICTION_SECONDS, testbed, rng))
     if not evidence:
         raise NotFired("nothing was evicted")
     return "; ".join(evidence)
@@ -124,12 +126,12 @@ def lose_replies(text: bytes, testbed: Testbed, rng: Random) -> str:
     proxies = testbed.redis_proxies
     if text == b"COMMIT":
         proxies = [testbed.database_proxy]
-    # Each rule drops one reply.
-    rules = [rng.choice(proxies).lose_reply(text) for _ in range(rng.randint(1, 10))]
+    # Each call of lose_reply() adds a rule to the proxy, which drops one reply.
+    drop_rules = [rng.choice(proxies).lose_reply(text) for _ in range(rng.randint(1, 10))]
     time.sleep(1.0)
-    for rule in rules:
-        rule.cancel()
-    dropped_count = sum(rule.fired for rule in rules)
+    for drop_rule in drop_rules:
+        drop_rule.cancel()
+    dropped_count = sum(drop_rule.fired for drop_rule in drop_rules)
     if not dropped_count:
         raise NotFired("no reply was lost")
     return f"{dropped_count} replies to {text.decode()} were dropped"
@@ -142,9 +144,9 @@ def delay_everything(testbed: Testbed, rng: Random) -> str:
     Returns the evidence. Raises NotFired if a PING was not delayed.
     """
     delay_seconds = rng.uniform(0.02, 0.1)
-    with ExitStack() as healing:
+    with ExitStack() as undo:
         for proxy in testbed.redis_proxies + [testbed.database_proxy]:
-            healing.callback(proxy.pass_on)
+            undo.callback(proxy.pass_on)
             proxy.delay(delay_seconds)
         started_at = time.monotonic()
         measure.run_command(testbed.redis_proxies[0], "PING")
@@ -223,7 +225,7 @@ class ChaosRush:
     hold_ms             milliseconds that each purchase spends between its check and its decrement
     evidence            name of a disturbance -> the evidence that it happened
     disturbance_errors  the errors of disturbances, except NotFired
-    failure             why the rush could not be run; empty if it was run
+    failure             why the rush could not be run to its end; empty if it was
     cells               the judged sales
     seconds             the duration of the rush
     """

@@ -65,10 +65,10 @@ class Fault(ABC):
                     than TTL_SECONDS if no lock may expire before the fault takes effect
     takes_the_lock  whether the fault takes even a sound lock away from its holder. Then two buyers
                     may both act as the holder, and the fence refuses the write of the first one
-    hits_any_buyer  whether the fault may hit any buyer; otherwise it hits the victim only
+    hits_any_buyer  True if the fault may hit any buyer, False if it hits the victim only
     has_two_lock_servers
                     whether two servers grant the lock independently of each other
-    loses_accepted_orders
+    loses_promised_orders
                     whether Redis loses its data, and with it the promised orders: orders that the
                     shop has accepted and not yet written to the database. Then the order consumers,
                     which write them, are killed before the victims buy, and started again after
@@ -79,7 +79,7 @@ class Fault(ABC):
     node            the index of the node that the fault hits
     fired_at        the time of firing by the monotonic clock, from which the recovery is measured
     trials          a trial for each available strategy with an expected verdict under the fault
-    healing         callbacks that undo the fault; heal() calls them, the last one first
+    undo_on_heal    callbacks that undo the fault; heal() calls them, the last one first
     cleanup         callbacks that stop and close what was started for the fault
     unique_id       makes the names of products and the keys of attempts unique
     """
@@ -87,21 +87,21 @@ class Fault(ABC):
     name: str
     title: str
     victim_stop_point = "after_read"
-    # The ttl, and the time that a waiting rival may need to notice that the lock has expired.
+    # One ttl, plus the time that a waiting rival may need to notice that the lock has expired.
     rival_timeout_seconds = TTL_SECONDS + 0.7
     ttl = TTL_SECONDS
     takes_the_lock = False
     hits_any_buyer = False
     has_two_lock_servers = False
     measures_recovery = False
-    loses_accepted_orders = False
+    loses_promised_orders = False
     node = VICTIMS_NODE
     fired_at = 0.0
 
     def __init__(self, testbed: Testbed) -> None:
         self.testbed = testbed
         self.trials: list[Trial] = []
-        self.healing = ExitStack()  # heal() closes it
+        self.undo_on_heal = ExitStack()  # heal() closes it
         self.cleanup = ExitStack()  # clean_up() closes it
         self.unique_id = secrets.token_hex(4)  # part of each product's name and each attempt's key
 
@@ -136,7 +136,7 @@ class Fault(ABC):
             self.require_first_sale(trial)
 
     def fire(self) -> None:  # noqa: B027 some faults only need time, or a request of a buyer
-        """Make the fault happen. Every victim is stopped at its point."""
+        """Make the fault happen. Meanwhile the purchase of every victim is stopped."""
 
     @abstractmethod
     def prove(self) -> str:
@@ -157,9 +157,10 @@ class Fault(ABC):
     def start_rivals(self, trial: Trial) -> None:
         """Start a rival on node B, and wait until it has read the stock or is answered.
 
-        A rival is a buyer who tries to buy while the victim of the fault is stopped. It also stops
-        after it has read the stock. The wait ends after `rival_timeout_seconds` at the latest. Some
-        faults override this method, and start further buyers.
+        A rival is a buyer who tries to buy while the victim of the fault is stopped. The rival's
+        purchase is stopped, too, after it has read the stock. The wait ends after
+        `rival_timeout_seconds` at the latest. Some faults override this method, and start further
+        buyers.
         """
         trial.start_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
 
@@ -175,13 +176,13 @@ class Fault(ABC):
         """
 
     def heal(self) -> None:
-        """Undo the fault. Called even if the fault did not fire."""
-        self.healing.close()
+        """Undo the fault. This method is called even if the fault did not fire."""
+        self.undo_on_heal.close()
 
     def clean_up(self) -> None:
         """Stop the servers and proxies of the fault.
 
-        Called after the sales were judged, even if the fault did not fire.
+        This method is called after the sales were judged, even if the fault did not fire.
         """
         self.cleanup.close()
 
@@ -219,7 +220,7 @@ class Fault(ABC):
 
     @property
     def node_name(self) -> str:
-        """The name of the node that the fault hits: A, unless `make chaos` has chosen B."""
+        """The name of the node that the fault hits: A. In `make chaos` it may be B, by chance."""
         return self.testbed.nodes[self.node].name
 
     # --- helpers of the faults --------------------------------------------------------------------

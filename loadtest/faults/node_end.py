@@ -18,7 +18,7 @@ class NodeEndFault(Fault):
 
     def fire(self) -> None:
         """Send SIGTERM to node A. heal() will restart it."""
-        self.healing.callback(self.testbed.restart, self.node)
+        self.undo_on_heal.callback(self.testbed.restart, self.node)
         self.process = self.testbed.get_gunicorn_master(self.node)
         self.testbed.nodes[self.node].terminate()
 

@@ -33,7 +33,8 @@ MAX_CONCURRENT_BUYERS = 3
 #: Number of trials whose remaining buyers buy at the same time. It is small, because on a busy
 #: machine a purchase among many others may take longer than the ttl of its lock.
 MAX_CONCURRENT_TRIALS = 8
-#: Time limit for each of the three groups of remaining buyers in one trial.
+#: Time limit for each group of remaining buyers in one trial. There are three groups, which buy one
+#: after the other: the first buyer alone, the other buyers of the fault, and new buyers.
 BUYING_TIMEOUT_SECONDS = 40.0
 #: Added to the time in which a lock expires, for slow machines and for waiters that poll.
 EXPIRY_SLACK_SECONDS = 0.5
@@ -131,16 +132,17 @@ def _run_steps(fault: Fault) -> str:
     """
     testbed = fault.testbed
     trials = fault.trials
-    # Such a fault loses the orders that are promised and not yet written to the database. Consumers
-    # that write them must not run, or there may be none to lose.
+    # A fault that loses promised orders deletes them from Redis before they are written to the
+    # database. Order consumers write them to the database, so these must not run meanwhile:
+    # otherwise all orders may have been written when the fault happens.
     must_kill_consumers = (
-        fault.loses_accepted_orders
+        fault.loses_promised_orders
         and testbed.nodes[VICTIMS_NODE].order_consumer.process is not None
     )
     run_buyers = partial(_run_or_mark_inconclusive, fault.run_buyers)
     start_first_buyers = partial(_run_or_mark_inconclusive, fault.start_first_buyers)
     buyers_thread = threading.Thread(target=run_in_parallel, args=(trials, run_buyers), daemon=True)
-    record = partial(testbed.record_fault, fault.name)
+    record_phase = partial(testbed.record_fault, fault.name)
 
     def resume_and_heal() -> None:
         _resume_all_buyers(fault)
@@ -149,41 +151,44 @@ def _run_steps(fault: Fault) -> str:
         if must_kill_consumers:
             testbed.start_order_consumers()
         fault.heal()
-        record("ok", "heal", "healed")
+        record_phase("ok", "heal", "healed")
 
     with _call_afterwards(resume_and_heal):
         try:
             fault.arm()
-            record("ok", "arm", fault.title)
+            record_phase("ok", "arm", fault.title)
             if must_kill_consumers:
                 testbed.kill_order_consumers()
             run_in_parallel(trials, start_first_buyers)
             fault.fired_at = time.monotonic()
-            record("invoke", "fire", fault.title)
+            record_phase("invoke", "fire", fault.title)
             fault.fire()
             evidence = fault.prove()
-            record("ok", "prove", evidence)
+            record_phase("ok", "prove", evidence)
             buyers_thread.start()
             fault.act_while_buyers_run()
             buyers_thread.join()
         except NotFired as error:
             # Any step may have raised the error. It is always recorded as a failure of `prove`,
             # because this tells the judge that the fault did not happen.
-            record("fail", "prove", str(error))
+            record_phase("fail", "prove", str(error))
             raise
     return evidence
 
 
 @contextmanager
-def _call_afterwards(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` after the `with` block. If both raise an error, that of the block is raised."""
+def _call_afterwards(callback: Callable[[], None]) -> Iterator[None]:
+    """Call `callback` after the `with` block, even if the block raises an error.
+
+    If both raise an error, the error of the block is raised.
+    """
     try:
         yield
     except BaseException:  # after KeyboardInterrupt, too, stopped processes must be resumed
         with suppress(Exception):
-            end()
+            callback()
         raise
-    end()
+    callback()
 
 
 def _run_or_mark_inconclusive(step: Callable[[Trial], None], trial: Trial) -> None:
@@ -209,7 +214,7 @@ def describe_error(error: Exception) -> str:
 
 
 def _resume_all_buyers(fault: Fault) -> None:
-    """Resume every buyer that may be stopped at a point."""
+    """Resume every buyer whose purchase may be stopped."""
     for trial in fault.trials:
         for buyer in trial.buyers:
             fault.testbed.resume(buyer)
@@ -229,10 +234,10 @@ def let_remaining_buyers_buy(trials: Sequence[Trial]) -> None:
 
 
 def _let_others_buy(trial: Trial) -> None:
-    """Let all buyers of a trial buy, after its first buyer has bought or tried to.
+    """Let the other buyers of a trial buy, after its first buyer has bought or tried to buy.
 
-    If the first buyer got no final answer, the sale has stopped. Then the others would wait in
-    vain, and do not start.
+    If the first buyer got no final answer, the sale has stopped: the other buyers could not buy
+    either. So they are not started.
     """
     retrying_buyers = _find_retrying_buyers(trial)
     numbers = range(len(trial.buyers), BUYERS)
@@ -251,8 +256,9 @@ def _find_retrying_buyers(trial: Trial) -> list[FaultBuyer]:
 def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer]) -> None:
     """Let these buyers buy until each is done, or until the sale of the trial has stopped.
 
-    The sale has stopped if no buyer got a final answer for a time after which even the lock of a
-    dead holder must have expired. In any case the wait ends after BUYING_TIMEOUT_SECONDS.
+    The sale counts as stopped if no buyer has got a final answer for `longest_gap_seconds`. This is
+    enough time for the lock of a killed holder to expire. In any case the wait ends after
+    BUYING_TIMEOUT_SECONDS.
     """
     started_at = time.monotonic()
     longest_gap_seconds = LONGEST_RECOVERY_IN_TTLS * trial.ttl + EXPIRY_SLACK_SECONDS

@@ -47,7 +47,7 @@ class Trial:
     sale                 the number of the sale; 0 before open()
     attempt_prefix       the part of the attempts that all buyers of the trial share
     inconclusive_reason  why the trial is inconclusive; empty if it is conclusive
-    problems             deviations from the required behaviour, in addition to the verdict
+    problems             texts on behaviour that is not as required, in addition to the verdict
     victim               the buyer whom the fault hits; set by the fault's start_first_buyers()
     rivals               the rivals so far, in the order in which they were started
     waiting_buyer        under `shutdown`, a buyer of node A who waits for the victim's lock
@@ -245,9 +245,10 @@ class Trial:
 
         The trial is inconclusive if the victim is answered before that.
         """
-        # If the lock has a longer ttl, _measure_ttl() has marked the trial as inconclusive.
-        ttl = min(self.lock_lifetime_seconds, self.ttl * MEASURED_TTL_TOLERANCE)
-        time.sleep(max(0.0, self.victim_stopped_at + ttl - time.monotonic()))
+        # If the lock's lifetime is above this limit, _measure_ttl() has marked the trial as
+        # inconclusive already.
+        wait_seconds = min(self.lock_lifetime_seconds, self.ttl * MEASURED_TTL_TOLERANCE)
+        time.sleep(max(0.0, self.victim_stopped_at + wait_seconds - time.monotonic()))
         self.record_stop_duration(self.read_victim_stop_seconds())
         if self.victim.first_outcome:
             self.mark_inconclusive(
@@ -257,16 +258,16 @@ class Trial:
     def read_victim_stop_seconds(self) -> float:
         """Return for how many seconds the victim has been stopped, from the recorded events.
 
-        0 if the victim has not reached its point.
+        0 if the victim has not been stopped yet.
         """
-        arrivals = self._find_victim_events(f"stops at {self.victim_stop_point}")
-        departures = self._find_victim_events(f"leaves {self.victim_stop_point}")
-        if not arrivals:
+        stop_events = self._find_victim_events(f"stops at {self.victim_stop_point}")
+        leave_events = self._find_victim_events(f"leaves {self.victim_stop_point}")
+        if not stop_events:
             return 0.0
-        end_ns = time.monotonic_ns()  # the victim may still be there
-        if departures:
-            end_ns = departures[0]["t"]
-        return float(end_ns - arrivals[0]["t"]) / 1e9
+        end_ns = time.monotonic_ns()  # the victim may still be stopped
+        if leave_events:
+            end_ns = leave_events[0]["t"]
+        return float(end_ns - stop_events[0]["t"]) / 1e9
 
     def record_stop_duration(self, seconds: float) -> None:
         """Record how long the purchase of the victim (the buyer whom the fault hits) was stopped.
@@ -291,7 +292,8 @@ class Trial:
     def wait_for_first_outcome(self, timeout_seconds: float) -> str:
         """Wait until the victim sends no more requests, and return its first request's outcome.
 
-        Return `nothing` if the first request has no outcome within `timeout_seconds`.
+        Return "nothing", for the messages, if the first request has no outcome within
+        `timeout_seconds`.
         """
         self.victim.is_done.wait(timeout_seconds)
         return self.victim.first_outcome or "nothing"

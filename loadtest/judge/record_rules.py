@@ -386,14 +386,14 @@ def _find_orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
     A commit that a failover may have undone does not count.
     """
     counts = Counter(
-        commit.order for commit in record.commits if not _may_be_undone(record, commit)
+        commit.order for commit in record.commits if not _may_have_been_undone(record, commit)
     )
     for number, count in counts.items():
         if number is not None and count > 1:
             yield Case(f"order {number} was recorded {count} times by the nodes")
 
 
-def _may_be_undone(record: SaleRecord, commit: Commit) -> bool:
+def _may_have_been_undone(record: SaleRecord, commit: Commit) -> bool:
     """Return whether a failover may have undone a commit, so that its order number was used again.
 
     This is possible in two cases:

@@ -200,7 +200,9 @@ def test_unexpected_exact_sales_are_reported(testbed: Testbed, tmp_path: Path) -
         "setpx-del under late-release: exact, expected oversold"
     )
     assert (unrenewed_cell["verdict"], unrenewed_cell["as_expected"]) == ("exact", False)
-    assert unrenewed_cell["wrong"] == ["two holders at a time, and the fault took no lock away"]
+    assert unrenewed_cell["wrong"] == [
+        "two buyers held the lock at the same time, although the fault takes no lock away"
+    ]
 
 
 def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:

@@ -40,12 +40,13 @@ class BusyFault(Fault):
     def arm(self) -> None:
         """Run the first script, and check that a buyer of each trial is refused meanwhile.
 
-        Redis refuses SCRIPT KILL for this script. So end it by SHUTDOWN, and start Redis again.
+        The script has written a key, so Redis refuses to end it by SCRIPT KILL. End it by SHUTDOWN
+        NOSAVE, and start Redis again.
         """
         self.trials_with_answered_rival: list[Trial] = []  # run_buyers() adds them
         self._start_script(WRITING_ENDLESS_SCRIPT)
         for trial in self.trials:
-            self.expect_outcome(trial, "unkillable", "unavailable")
+            self.expect_outcome(trial, "buyer-first-script", "unavailable")
         self.kill_reply = self.try_redis_command(*KILL_SCRIPT)
         self.require("UNKILLABLE" in self.kill_reply, f"SCRIPT KILL answered {self.kill_reply}")
         # Redis ends without an answer, so even a successful SHUTDOWN raises an error in the client.
@@ -61,11 +62,11 @@ class BusyFault(Fault):
     def prove(self) -> str:
         """Prove that Redis still answers BUSY."""
         self.require(self.is_in_effect(), "Redis is not busy any more")
-        return "Redis answers BUSY, before the buyers ask and after"
+        return "Redis answers BUSY, both before and after the buyers' requests"
 
     def describe_observations(self) -> str:
         """Return how Redis refused to end the first script."""
-        return f"to SCRIPT KILL of the first script: {self.kill_reply}"
+        return f"Redis answered SCRIPT KILL of the first script with {self.kill_reply}"
 
     def run_buyers(self, trial: Trial) -> None:
         """Resume the victim, and check that a rival is refused.
@@ -95,11 +96,12 @@ class BusyFault(Fault):
 
         The thread ends when the script ends.
         """
-        # heal() calls these two in reverse order: it ends the script, then restores the threshold.
-        self.healing.callback(
+        # heal() calls the two callbacks in reverse order: it ends the script, and then restores the
+        # threshold.
+        self.undo_on_heal.callback(
             self.run_redis_command, "CONFIG", "SET", "busy-reply-threshold", DEFAULT_THRESHOLD_MS
         )
-        self.healing.callback(self.try_redis_command, *KILL_SCRIPT)
+        self.undo_on_heal.callback(self.try_redis_command, *KILL_SCRIPT)
         self.run_redis_command("CONFIG", "SET", "busy-reply-threshold", BUSY_THRESHOLD_MS)
         run_script = partial(self.try_redis_command, "EVAL", script, 1, "endless", timeout=30)
         self.script_thread = threading.Thread(target=run_script, daemon=True)

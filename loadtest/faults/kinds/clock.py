@@ -28,8 +28,9 @@ class ClockFault(Fault):
     """Node B's clock is a minute ahead of node A's.
 
     time.time() and time.time_ns() return the wrong time to all code of node B, not only to the
-    locks that are known to read a clock. So a rival on node B may take the victim's lock for
-    expired. If the clock of node A were ahead instead, the victim would keep its lock for longer.
+    locks that are known to read a clock. So a rival on node B may believe that the victim's lock
+    has expired. If the clock of node A were ahead instead, the victim would keep its lock for
+    longer.
     """
 
     name = "clock"
@@ -44,7 +45,7 @@ class ClockFault(Fault):
         (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
         old_python_path = self.testbed.nodes[RIVALS_NODE].environment.get("PYTHONPATH", "")
         new_python_path = os.pathsep.join(filter(None, (str(folder), old_python_path)))
-        self.healing.callback(self.testbed.restart, RIVALS_NODE)
+        self.undo_on_heal.callback(self.testbed.restart, RIVALS_NODE)
         self.testbed.restart(RIVALS_NODE, PYTHONPATH=new_python_path)
 
     def prove(self) -> str:

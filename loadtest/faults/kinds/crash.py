@@ -32,8 +32,8 @@ class CrashFault(NodeEndFault):
         """Start the victim, then two rivals, who wait for its lock until the node is killed.
 
         The victim is the buyer whom the fault hits. Rivals are buyers on the other node.
-        If waiters can take over an expired lock under the strategy, run_buyers() starts the rivals
-        instead.
+        Under some strategies a buyer that waits for the lock can take it over when it has expired.
+        Then run_buyers() starts the rivals instead.
         """
         super().start_first_buyers(trial)
         if not trial.strategy["takes_over"]:
@@ -41,7 +41,7 @@ class CrashFault(NodeEndFault):
 
     def fire(self) -> None:
         """Kill node A. heal() will restart it."""
-        self.healing.callback(self.testbed.restart, self.node)
+        self.undo_on_heal.callback(self.testbed.restart, self.node)
         self.process_count = len(self.testbed.list_pids(self.node))
         self.testbed.nodes[self.node].kill()
 
@@ -65,17 +65,18 @@ class CrashFault(NodeEndFault):
     def run_buyers(self, trial: Trial) -> None:
         """Wait until a rival has bought, or until the rivals' timeout.
 
-        If waiters can take over an expired lock under the strategy, two rivals are started first.
-        Both read that the lock has expired. Then the first rival takes the lock over and stops, and
-        the second rival tries the same. After that both buy.
+        Under some strategies a buyer that waits for the lock can take it over when it has expired.
+        Then two rivals are started here. Both read that the lock has expired. Then the first rival
+        takes the lock over and stops, and the second rival tries the same. After that both buy.
         """
         rivals = trial.rivals
         has_stopped_at = self.testbed.has_stopped_at
         if not trial.strategy["takes_over"]:
             wait_for(lambda: any(rival.sold_at for rival in rivals), self.rival_timeout_seconds)
             return
-        # The rivals are started after the crash. If they were stopped for longer than a ttl, they
-        # would write an expiry time that has already passed.
+        # Each rival computes the lock's new expiry time before it stops, and writes it after that.
+        # So the rivals are started only after the crash: if they were stopped for longer than a
+        # ttl, they would write an expiry time that has already passed.
         _start_two_rivals(trial, stop_at=f"{TAKEOVER_POINT},after_read")
         self.require_soon(
             lambda: all(has_stopped_at(rival, TAKEOVER_POINT) for rival in rivals),

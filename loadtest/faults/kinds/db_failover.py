@@ -17,7 +17,8 @@ from servers.proxy.proxy import Proxy
 
 #: The name of the replica's folder, and of its connection to the master (application_name).
 REPLICA = "replica"
-#: The name of the buyer in each trial whose order is lost. The key of this order ends with it.
+#: The name of each trial's last buyer: the last one to buy before the master is killed. Its order
+#: is lost. The key of the order ends with this name.
 LAST_BUYER = "late"
 #: Connections of node B, because the last buyer of every strategy may occupy one.
 NODE_B_POOL_SIZE = "30"
@@ -77,12 +78,15 @@ class DbFailoverFault(Fault):
         return server
 
     def fire(self) -> None:
-        """Let a last buyer of each trial buy, kill the master, and promote the lagging replica."""
+        """Let a last buyer of each trial buy, kill the master, and promote the lagging replica.
+
+        The replica does not get the orders of these last buyers, so the failover loses them.
+        """
         self.replica.wait_until_caught_up_with(self.master)
         self.replication_proxy.black_hole()
         for trial in self.trials:
             trial.start_buyer(trial.add_buyer(LAST_BUYER))
-        message = "not every last buyer has sent its COMMIT"
+        message = "not every last buyer's COMMIT has reached the master"
         self.require_soon(
             lambda: self._count_orders_about_to_be_lost() >= len(self.trials), message
         )
@@ -97,13 +101,15 @@ class DbFailoverFault(Fault):
     def _count_orders_about_to_be_lost(self) -> int:
         """Return the number of last buyers' orders that are answered `sold` and on the master.
 
-        Both conditions are needed: a promised order is committed only after the answer.
+        These are the orders that are lost when the master is killed. Both conditions are needed,
+        because a promised order (accepted in Redis) is committed only after the answer.
         """
-        answered_count = sum(trial.buyers[-1].first_outcome == "sold" for trial in self.trials)
+        last_buyers = [trial.buyers[-1] for trial in self.trials]
+        answered_count = sum(buyer.first_outcome == "sold" for buyer in last_buyers)
         return min(answered_count, self._count_last_orders(self.master))
 
     def _count_last_orders(self, server: PostgresCopy) -> int:
-        """Return how many orders of last buyers a server has."""
+        """Return how many orders a server has of the last buyers before the master was killed."""
         statement = (
             "SELECT count(*) FROM purchase_history "
             f"WHERE idempotency_key LIKE '{self.unique_id}/%/{LAST_BUYER}'"
@@ -111,7 +117,10 @@ class DbFailoverFault(Fault):
         return int(server.run_sql(statement, self.database_name)[0][0])
 
     def prove(self) -> str:
-        """Prove that the replica was promoted without the orders of the last buyers."""
+        """Prove that the replica was promoted without the orders of the last buyers.
+
+        A last buyer is the last one of its trial to buy before the master was killed.
+        """
         count = len(self.trials)
         self.require(self.dropped_bytes, "the proxy dropped no byte of replication")
         is_in_recovery = self.replica.run_sql("SELECT pg_is_in_recovery()")[0][0]
@@ -127,9 +136,9 @@ class DbFailoverFault(Fault):
         )
 
     def run_buyers(self, trial: Trial) -> None:
-        """Wait for the last buyer's first outcome, and check it.
+        """Wait for the first outcome of the last buyer, whose order is lost, and check it.
 
-        No buyer has to be resumed, because this fault stops none at a point.
+        No buyer has to be resumed, because no purchase is stopped under this fault.
         """
         last_buyer = trial.buyers[-1]
         wait_for(lambda: last_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
@@ -165,7 +174,8 @@ class DbFailoverSyncFault(DbFailoverFault):
     def _count_orders_about_to_be_lost(self) -> int:
         """Return the number of commits on the master that wait for the replica's confirmation.
 
-        These are the commits of the last buyers, which never reach the replica.
+        These are the commits of the last buyers. The replica never gets them, so they are lost when
+        the master is killed.
         """
         statement = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
         return int(self.master.run_sql(statement)[0][0])

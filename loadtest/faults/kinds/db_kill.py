@@ -20,16 +20,16 @@ END_BACKENDS_SQL = """
 AWAIT_BACKENDS_SQL = """
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid IN ({})
 """
-#: Which of the given backends still exist.
+#: Selects the given backends that still exist.
 REMAINING_BACKENDS_SQL = "SELECT pid FROM pg_stat_activity WHERE pid IN ({})"
-#: The connections that are idle in a transaction: those of the victims, because no other buyer is
-#: in a transaction when the fault fires.
+#: Selects the connections that are idle in a transaction. These are the victims' connections,
+#: because no other buyer is in a transaction when the fault fires.
 IDLE_IN_MARIADB_SQL = """
     SELECT process.id FROM information_schema.processlist process
     JOIN information_schema.innodb_trx ON trx_mysql_thread_id = process.id
     WHERE command = 'Sleep'
 """
-#: Which of the given connections still exist.
+#: Selects the given connections that still exist.
 REMAINING_IN_MARIADB_SQL = "SELECT id FROM information_schema.processlist WHERE id IN ({})"
 #: How long to wait before reading InnoDB's list of transactions, which may be 100 ms old.
 INNODB_VIEW_WAIT_SECONDS = 0.2
@@ -66,7 +66,8 @@ class DbKillFault(Fault):
 
     def _kill_in_mariadb(self) -> None:
         """End the connections that are in a transaction, and wait until they have ended."""
-        time.sleep(INNODB_VIEW_WAIT_SECONDS)  # the list of transactions may be old until then
+        # Before that, the server may return an old list of transactions.
+        time.sleep(INNODB_VIEW_WAIT_SECONDS)
         self.remaining_ids_sql = REMAINING_IN_MARIADB_SQL
         self.ended_ids = [connection for (connection,) in self.testbed.run_sql(IDLE_IN_MARIADB_SQL)]
         for connection in self.ended_ids:
@@ -106,7 +107,7 @@ class DbKillFault(Fault):
             expected_outcome = "unknown"  # the shop cannot know whether the COMMIT took effect
         first_outcome = trial.wait_for_first_outcome(ANSWER_TIMEOUT_SECONDS)
         if first_outcome == "sold":
-            trial.mark_inconclusive("the victim was answered sold: its connection was not ended")
+            trial.mark_inconclusive("the victim was answered sold, so its connection had not ended")
         elif first_outcome != expected_outcome:
             trial.problems.append(
                 f"the victim's first answer was {first_outcome}, not {expected_outcome}"

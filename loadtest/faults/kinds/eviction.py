@@ -18,14 +18,14 @@ class EvictionFault(LostLockFault):
     """
 
     name = "eviction"
-    title = "maxmemory with volatile-lru: the lock's key goes"
+    title = "maxmemory with volatile-lru: the lock's key is evicted"
 
     def fire(self) -> None:
         """Lower maxmemory, force Redis to evict keys by a large write, and lift the limit again."""
         self.record_locks_and_evictions()
-        self.healing.callback(self.run_redis_command, "DEL", FILLER_KEY)
+        self.undo_on_heal.callback(self.run_redis_command, "DEL", FILLER_KEY)
         reset_command = "CONFIG SET maxmemory 0 maxmemory-policy noeviction"
-        self.healing.callback(self.run_redis_command, *reset_command.split())
+        self.undo_on_heal.callback(self.run_redis_command, *reset_command.split())
         self.run_redis_command(
             "CONFIG", "SET", "maxmemory", "1mb", "maxmemory-policy", "volatile-lru"
         )
@@ -44,7 +44,7 @@ class EvictionFault(LostLockFault):
         self.evicted_before = self.count_evicted_keys()
 
     def prove(self) -> str:
-        """Prove that Redis has evicted keys, and every held lock with a ttl."""
+        """Prove that Redis has evicted keys, and that no victim's lock with a ttl is left."""
         evicted_count = self.count_evicted_keys() - self.evicted_before
         strategies_with_lock = {
             trial.strategy_name for trial in self.trials if trial.find_lock_keys()
@@ -59,7 +59,7 @@ class EvictionFault(LostLockFault):
         message = f"these locks should have been evicted: {', '.join(kept_locks)}"
         self.require(not kept_locks, message)
         remaining_locks = ", ".join(sorted(strategies_with_lock)) or "none"
-        return f"evicted_keys +{evicted_count}; locks without a ttl stayed: {remaining_locks}"
+        return f"{evicted_count} keys were evicted; locks without a ttl stayed: {remaining_locks}"
 
     def count_evicted_keys(self) -> int:
         """Return the number of keys that Redis has evicted since its start."""

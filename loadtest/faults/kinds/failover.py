@@ -28,7 +28,7 @@ class FailoverFault(LostLockFault):
 
     name = "failover"
     title = "the replica is promoted without the lock"
-    loses_accepted_orders = True
+    loses_promised_orders = True
 
     def arm(self) -> None:
         """Start a replica, and then drop everything that the master sends to it."""
@@ -68,7 +68,7 @@ class FailoverFault(LostLockFault):
         self.require(role == "master", f"the replica is still a {role}")
         self.require_no_lock_left()
         self._require_new_master()
-        return f"the replica is master and has none of the {self.held_lock_count} locks held before"
+        return f"the replica is master and has none of the victims' {self.held_lock_count} locks"
 
     def _require_new_master(self) -> None:
         """Raise NotFired unless both nodes reach the new master."""
@@ -92,7 +92,10 @@ class FailoverSentinelFault(FailoverFault):
     rival_timeout_seconds = 1.0  # node B first asks the Sentinels for the new master
 
     def arm(self) -> None:
-        """Start a replica and Sentinels, restart the nodes with them, and drop all replication."""
+        """Start a replica and three Sentinels, and restart both nodes so that they use these.
+
+        Then make the proxy drop everything that the master sends to the replica.
+        """
         testbed = self.testbed
         # The nodes use the Sentinels until the sales are judged. Then clean_up() restarts the nodes
         # with their usual settings.
@@ -113,7 +116,8 @@ class FailoverSentinelFault(FailoverFault):
         """Kill the master, and wait until the Sentinels have promoted the replica."""
         self.record_held_locks()
         self.testbed.main_redis.stop(signal.SIGKILL)
-        # The Sentinels reach the master through this proxy, so it must refuse connections, too.
+        # The Sentinels reach the master through this proxy. The master is dead, so the proxy must
+        # refuse connections, as a dead server does.
         self.master_proxy.refuse()
         replica_address = self.testbed.get_address(self.replica)
         message = "the Sentinels do not promote the replica"

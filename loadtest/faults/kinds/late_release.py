@@ -29,7 +29,7 @@ class LateReleaseFault(Fault):
         shop = self.testbed.shop()
         for trial in self.trials:
             if trial.victim.attempt not in {order["key"] for order in shop.orders(trial.sale)}:
-                trial.mark_inconclusive("the victim has not committed")
+                trial.mark_inconclusive("the victim's order is not in the database")
         return "every victim's order is committed, and its lock not released"
 
     def run_buyers(self, trial: Trial) -> None:

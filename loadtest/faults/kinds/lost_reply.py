@@ -26,60 +26,63 @@ class LostReplyFault(Fault):
     """
 
     name = "lost-reply"
-    title = "the reply that says that the lock is ours is cut off"
+    title = "the reply to the command that takes the lock is dropped"
     victim_stop_point = ""
 
     def arm(self) -> None:
-        """Create the lock by which the victims send their requests one after the other.
+        """Create the lock that lets the victims send their requests one after the other.
 
-        On an ASGI node they share a connection. The proxy closes it when it drops a reply, so the
-        request of another victim would fail.
+        On an ASGI node the victims' commands share a connection to Redis. The proxy closes this
+        connection when it drops a reply, so the request of another victim would fail.
         """
-        self.victim_request_lock = threading.Lock()
+        self.one_victim_at_a_time = threading.Lock()
 
     def start_first_buyers(self, trial: Trial) -> None:
         """Let the victim send its request, and drop the reply to its command.
 
         Then check that the command took effect: it must have changed the key of the lock or the key
-        of its last fence. RedisLock releases the lock after a lost reply, but not the fence's key.
+        with the lock's last fence. RedisLock deletes the lock's key after a lost reply, but the
+        fence's key stays changed.
         """
-        with self.victim_request_lock:
-            # This first buyer makes Redis load the scripts. Without it, the dropped reply would be
-            # the error NOSCRIPT.
+        with self.one_victim_at_a_time:
+            # A first buyer buys before the victim, so that Redis has loaded the scripts. Otherwise
+            # the reply to the victim's command would be the error NOSCRIPT.
             self.require_first_sale(trial, VICTIMS_NODE)
             keys_before = self._dump_lock_keys(trial)
             trial.victim = trial.add_buyer("victim", stop_at=trial.victim_stop_point)
             if _is_redlock(trial):
-                self._lose_one_reply_of_redlock(trial)
+                self._start_victim_and_drop_redlock_reply(trial)
             else:
-                self._lose_reply(trial)
+                self._send_request_and_drop_reply(trial)
             took_effect = self._dump_lock_keys(trial) != keys_before
         self.require(took_effect, "the victim's command changed nothing on the server")
 
-    def _lose_reply(self, trial: Trial) -> None:
-        """Drop the reply to the victim's command, and check the outcome of its purchase request.
+    def _send_request_and_drop_reply(self, trial: Trial) -> None:
+        """Let the victim send its request, drop one reply of Redis, and check the outcome.
 
-        The victim is the buyer whom the fault hits; the command takes the lock or reserves a unit.
+        The victim is the buyer whom the fault hits. The dropped reply is that to the command that
+        takes the lock or reserves a unit.
         """
-        rule = self._drop_reply(trial, self.testbed.redis_proxies[VICTIMS_NODE])
+        drop_rule = self._add_drop_rule(trial, self.testbed.redis_proxies[VICTIMS_NODE])
         outcome = trial.victim.send_request(self.testbed.shop(VICTIMS_NODE))
-        self.require(rule.fired, "the proxy dropped no reply")
+        self.require(drop_rule.fired, "the proxy dropped no reply")
         is_allowed = outcome in trial.outcomes_without_redis
         self.require(is_allowed, f"the victim was answered {outcome}")
 
-    def _lose_one_reply_of_redlock(self, trial: Trial) -> None:
+    def _start_victim_and_drop_redlock_reply(self, trial: Trial) -> None:
         """Start the victim, and drop the reply of one of Redlock's five servers.
 
-        The victim still gets the lock from the other four servers, and stops at its point.
+        The victim still gets the lock from the other four servers. Its purchase stops after that,
+        at its `stop_at`.
         """
         victim = trial.victim
         connections_before = self._find_connections_with_set_as_last_command()
-        rule = self._drop_reply(trial, self.testbed.redlock_proxies[0])
+        drop_rule = self._add_drop_rule(trial, self.testbed.redlock_proxies[0])
         trial.start_buyer(victim, VICTIMS_NODE)
         message = "Redlock's victim did not get its lock"
         self.require_soon(lambda: self.testbed.has_stopped_at(victim), message)
-        self.require_soon(lambda: rule.fired, "the proxy dropped no reply", seconds=1.0)
-        outcome = victim.first_outcome  # empty while the victim waits at its point
+        self.require_soon(lambda: drop_rule.fired, "the proxy dropped no reply", seconds=1.0)
+        outcome = victim.first_outcome  # empty while the victim's purchase is stopped
         self.require(outcome in {"", "unavailable"}, f"the victim was answered {outcome}")
         # The lock is acquired by a SET, and the victim sends no other command while it is stopped.
         # If the proxy had passed on the reply, a connection whose last command is this SET would
@@ -90,14 +93,14 @@ class LostReplyFault(Fault):
             seconds=1.0,
         )
 
-    def _drop_reply(self, trial: Trial, proxy: Proxy) -> ProxyRule:
-        """Make the proxy drop the reply to the victim's first command, and return the proxy's rule.
+    def _add_drop_rule(self, trial: Trial, proxy: Proxy) -> ProxyRule:
+        """Make the proxy drop the reply to the victim's next command, and return the proxy's rule.
 
         The rule's `fired` tells whether the proxy has dropped the reply.
         """
-        rule = proxy.lose_reply(trial.victim_command_text.encode())
-        self.healing.callback(rule.cancel)
-        return rule
+        drop_rule = proxy.lose_reply(trial.victim_command_text.encode())
+        self.undo_on_heal.callback(drop_rule.cancel)
+        return drop_rule
 
     def _find_connections_with_set_as_last_command(self) -> set[tuple[str, str]]:
         """Return the connections to Redlock's first server whose last command was a SET.
@@ -121,7 +124,7 @@ class LostReplyFault(Fault):
         server = self.testbed.main_redis
         db = measure.LOCKS_DB
         if _is_redlock(trial):
-            server = self.testbed.valkeys[1]
+            server = self.testbed.valkeys[1]  # Redlock's first server
             db = measure.REDLOCK_DB
         if trial.strategy["reserves"]:
             # There is no lock. The victim's command takes a unit from the stock in Redis.
@@ -129,19 +132,23 @@ class LostReplyFault(Fault):
         return {key: measure.run_command(server, "DUMP", key, db=db) for key in keys}
 
     def prove(self) -> str:
-        """Return in how many trials start_first_buyers() has dropped a reply, and checked it."""
+        """Return in how many trials start_first_buyers() has dropped a reply.
+
+        It has also checked that the command took effect.
+        """
         conclusive_trials = [trial for trial in self.trials if not trial.inconclusive_reason]
         if not conclusive_trials:
             raise NotFired(self.trials[0].inconclusive_reason)
         return (
-            f"{len(conclusive_trials)} replies were cut: the victims were answered unavailable "
-            "(redlock: has its majority), and what they asked for was on the server"
+            f"{len(conclusive_trials)} replies were dropped: the victims were answered unavailable "
+            "(redlock: got its lock from the other servers), and their commands had taken effect"
         )
 
     def run_buyers(self, trial: Trial) -> None:
         """Let the victim send its request again.
 
-        Redlock's victim has its lock already and is stopped. It is resumed instead.
+        The victim of the strategy `redlock` has its lock already, and its purchase is stopped. So
+        the purchase is resumed instead.
         """
         if _is_redlock(trial):
             self.testbed.resume(trial.victim)

@@ -21,7 +21,8 @@ WRITE_ERRORS = {
 #: The error with which Redis answers writes after a background save has failed. It lasts while the
 #: victims hold their locks, unlike WRITE_ERRORS, which end before the victims start.
 LASTING_ERROR = "MISCONF"
-#: Commands that begin a background save, which fails because of the folder that fire() makes.
+#: Commands that begin a background save of Redis. It fails, because fire() has made a folder with
+#: the name of the file that Redis wants to write.
 FAILED_SAVE_COMMANDS = ["CONFIG SET stop-writes-on-bgsave-error yes", "BGSAVE"]
 
 
@@ -60,8 +61,8 @@ class MisconfFault(Fault):
         snapshot = self.testbed.main_redis.folder / "dump.rdb"
         snapshot.unlink(missing_ok=True)  # an earlier fault with a replica may have left this file
         snapshot.mkdir()  # Redis cannot write its file while a folder has this name
-        self.healing.callback(snapshot.rmdir)
-        self.healing.callback(self.run_redis_command, "CONFIG", "SET", "save", "")
+        self.undo_on_heal.callback(snapshot.rmdir)
+        self.undo_on_heal.callback(self.run_redis_command, "CONFIG", "SET", "save", "")
         # Redis refuses writes after a failed save only if it is configured to save at intervals.
         self.run_redis_command("CONFIG", "SET", "save", "3600 1")
         for command in FAILED_SAVE_COMMANDS:
@@ -84,7 +85,7 @@ class MisconfFault(Fault):
     def describe_observations(self) -> str:
         """Return how many commands Redis has refused with LASTING_ERROR."""
         refusals = self._count_refusals(LASTING_ERROR) - self.refusals_before
-        return f"while the victims held their locks: {refusals} {LASTING_ERROR}"
+        return f"{refusals} commands were refused with {LASTING_ERROR} while the victims held locks"
 
     def _expect_refusal(self, trial: Trial, error: str) -> None:
         """Let a new buyer send one request, and record a problem if it is not refused."""

@@ -32,7 +32,7 @@ class PartitionFault(Fault):
 
     def fire(self) -> None:
         """Make the proxy drop all bytes."""
-        self.healing.callback(self.proxy.pass_on)
+        self.undo_on_heal.callback(self.proxy.pass_on)
         self.proxy.black_hole()
 
     def prove(self) -> str:
@@ -42,7 +42,7 @@ class PartitionFault(Fault):
         other_proxy = self.testbed.redis_proxies[other_node]
         message = f"Redis answers through node {self.node_name}'s proxy"
         self.require(not measure.read_redis_run_id(self.proxy), message)
-        message = f"Redis does not answer node {other_name} either"
+        message = f"Redis does not answer through node {other_name}'s proxy either"
         self.require(measure.read_redis_run_id(other_proxy), message)
         self.dropped_bytes_at_proof = self.proxy.dropped_bytes
         return (
@@ -61,10 +61,9 @@ class PartitionFault(Fault):
             )
 
     def heal(self) -> None:
-        """Undo the fault.
+        """Undo the fault, and check that it had an effect.
 
-        If node A has sent nothing since prove(), the fault had no effect, and all trials are
-        inconclusive.
+        If node A has sent nothing since prove(), all trials are inconclusive.
         """
         if self.proxy.dropped_bytes == self.dropped_bytes_at_proof:
             for trial in self.trials:

@@ -15,30 +15,32 @@ from loadtest.stack.client import StrategyFacts
 from servers.proxy.proxy import Proxy
 
 #: Time after which the shop closes a connection on which PostgreSQL does not answer
-#: (shop/ops/postgres.py). Until then a watchdog renews the lock of a holder that waits.
+#: (shop/ops/postgres.py). Until then the holder waits for PostgreSQL, and its watchdog, a thread of
+#: the shop, renews its lock.
 REPLY_TIMEOUT_SECONDS = 9.0
 #: The `max_hold` of the locks with a fence: the watchdog renews a lock for this time at most. It is
 #: less than REPLY_TIMEOUT_SECONDS, so that the lock is lost before the connection is closed.
 MAX_HOLD_SECONDS = 2.0
-#: Tolerance for a slow machine, which may exceed these times.
+#: Added to REPLY_TIMEOUT_SECONDS and to the longest blocking time, for a slow machine.
 SLACK_SECONDS = 3.0
-#: The measured time for which a holder blocks other buyers may be shorter than the expected one, by
-#: this tolerance plus a ttl.
-HANG_TOLERANCE_SECONDS = 0.5
+#: A victim must block other buyers for nearly the whole time that its strategy allows. The measured
+#: time may be shorter by one ttl and this tolerance.
+BLOCKING_TOLERANCE_SECONDS = 0.5
 
 
 class PartitionDbFault(PartitionFault):
-    """A black hole between node A and PostgreSQL: the proxy drops all bytes, closes no connection.
+    """A black hole between node A and PostgreSQL.
 
-    The victims hang in their next statement. They still reach their lock servers, so watchdogs
-    renew their locks. The time without a sale is measured. A lock with a fence has a `max_hold`,
-    and blocks other buyers for at most `max_hold` plus a ttl. Every other lock blocks them for at
-    most the reply timeout of the shop's connections.
+    The proxy drops all bytes, and closes no connection. So the victims wait for an answer to their
+    next statement. They still reach their lock servers, so watchdogs renew their locks, and other
+    buyers cannot buy. A lock with a fence has a `max_hold`, and blocks other buyers for at most
+    `max_hold` plus a ttl. Every other lock blocks them for at most the reply timeout of the shop's
+    connections. The fault measures how long no buyer could buy.
     """
 
     name = "partition-db"
     title = "a black hole between the holder's node and PostgreSQL"
-    takes_the_lock = True  # `max_hold` takes the lock from the victim
+    takes_the_lock = True  # after `max_hold` the victim's lock is no longer renewed
     measures_recovery = True
 
     @property
@@ -50,11 +52,11 @@ class PartitionDbFault(PartitionFault):
         """Give the locks on node A a short `max_hold`, and give buyers a long timeout for answers.
 
         With the short `max_hold`, a holder that waits for the database soon loses its lock. With
-        the long timeout, the victim's buyer is still there when node A answers.
+        the long timeout, the victim still waits when node A answers at last.
         """
-        self.hang_times: list[float] = []  # seconds from a victim's resumption to its answer
-        self.healing.callback(self.testbed.restart, self.node)
-        self.healing.callback(setattr, self.testbed, "answer_timeout", ANSWER_TIMEOUT_SECONDS)
+        self.victim_wait_times: list[float] = []  # seconds from a victim's resumption to its answer
+        self.undo_on_heal.callback(self.testbed.restart, self.node)
+        self.undo_on_heal.callback(setattr, self.testbed, "answer_timeout", ANSWER_TIMEOUT_SECONDS)
         self.testbed.answer_timeout = 3 * REPLY_TIMEOUT_SECONDS
         self.testbed.restart(self.node, SHOP_LOCK_MAX_HOLD=str(MAX_HOLD_SECONDS))
         self.proxied_connection = self.connect_through_proxy()
@@ -85,19 +87,18 @@ class PartitionDbFault(PartitionFault):
         rival = trial.start_buyer(trial.add_buyer("rival-1"))
         rival.is_done.wait(REPLY_TIMEOUT_SECONDS + SLACK_SECONDS)
         if trial.strategy["renewed"]:
-            self._require_that_victim_blocked_others(trial)
+            self._check_that_victim_blocked_others(trial)
         if trial.expect_first_outcome("unavailable", REPLY_TIMEOUT_SECONDS + SLACK_SECONDS):
-            self.hang_times.append(time.monotonic() - resumed_at)
+            self.victim_wait_times.append(time.monotonic() - resumed_at)
 
-    def _require_that_victim_blocked_others(self, trial: Trial) -> None:
+    def _check_that_victim_blocked_others(self, trial: Trial) -> None:
         """Mark the trial as inconclusive if other buyers could buy too early.
 
-        A victim that waits for the database until a timeout renews its lock, and blocks them.
+        While the victim waits for the database, its lock is renewed. So no other buyer can buy.
         """
         blocked_seconds = trial.measure_seconds_to_first_sale(self.fired_at)
-        shortest_expected_seconds = (
-            self._get_longest_hang_seconds(trial.strategy) - TTL_SECONDS - HANG_TOLERANCE_SECONDS
-        )
+        longest_seconds = self._get_longest_blocking_seconds(trial.strategy)
+        shortest_expected_seconds = longest_seconds - TTL_SECONDS - BLOCKING_TOLERANCE_SECONDS
         if blocked_seconds is not None and blocked_seconds < shortest_expected_seconds:
             trial.mark_inconclusive(
                 f"the victim blocked other buyers for {blocked_seconds:.1f} s only"
@@ -105,10 +106,10 @@ class PartitionDbFault(PartitionFault):
 
     def get_longest_recovery_seconds(self, strategy: StrategyFacts) -> float:
         """Return the seconds after the start of the fault within which a buyer must buy."""
-        return self._get_longest_hang_seconds(strategy) + SLACK_SECONDS
+        return self._get_longest_blocking_seconds(strategy) + SLACK_SECONDS
 
-    def _get_longest_hang_seconds(self, strategy: StrategyFacts) -> float:
-        """Return for how long a holder that waits for the database blocks others, at most."""
+    def _get_longest_blocking_seconds(self, strategy: StrategyFacts) -> float:
+        """Return the longest time for which a holder that waits for the database blocks others."""
         has_max_hold = strategy["fenced"]  # only a lock with a fence has a `max_hold`
         if has_max_hold:
             return MAX_HOLD_SECONDS + TTL_SECONDS
@@ -117,6 +118,7 @@ class PartitionDbFault(PartitionFault):
     def describe_observations(self) -> str:
         """Return the dropped bytes, and the times for which the victims waited."""
         return (
-            f"{super().describe_observations()}, its {len(self.hang_times)} victims were answered "
-            f"unavailable after {format_range(self.hang_times)}; max_hold {MAX_HOLD_SECONDS:g} s"
+            f"{super().describe_observations()}, its {len(self.victim_wait_times)} victims were "
+            f"answered unavailable after {format_range(self.victim_wait_times)}; "
+            f"max_hold {MAX_HOLD_SECONDS:g} s"
         )

@@ -38,10 +38,10 @@ class PauseFault(Fault):
     def fire(self) -> None:
         """Stop the node. act_while_buyers_run() continues it."""
         self.pause_ended = threading.Event()  # set when node A runs again, for run_buyers()
-        # heal() calls these two in reverse order: SIGCONT first, then the record of it.
-        record = self.testbed.record_fault
-        self.healing.callback(record, self.name, "ok", "heal", f"SIGCONT of node {self.node_name}")
-        self.healing.callback(self.testbed.send_signal, self.node, signal.SIGCONT)
+        # heal() calls the two callbacks in reverse order: it sends SIGCONT, and then records that.
+        message = f"SIGCONT of node {self.node_name}"
+        self.undo_on_heal.callback(self.testbed.record_fault, self.name, "ok", "heal", message)
+        self.undo_on_heal.callback(self.testbed.send_signal, self.node, signal.SIGCONT)
         self.testbed.send_signal(self.node, signal.SIGSTOP)
         self.stopped_at = time.monotonic()
 
@@ -67,12 +67,15 @@ class PauseFault(Fault):
     def run_buyers(self, trial: Trial) -> None:
         """Start a rival while node A is stopped. Resume the buyers when the node runs again."""
         self.start_rivals(trial)
-        # act_while_buyers_run() sets the event in another thread.
+        # act_while_buyers_run() sets this event in another thread.
         self.pause_ended.wait(PAUSE_END_TIMEOUT_SECONDS)
         self.resume(trial)
 
     def act_while_buyers_run(self) -> None:
-        """End the pause after PAUSE_SECONDS, and record its length in each trial."""
+        """End the pause of the node after PAUSE_SECONDS, and record its length in each trial.
+
+        heal() is called here already, because it continues the node.
+        """
         try:
             time.sleep(PAUSE_SECONDS)
             stopped_seconds = time.monotonic() - self.stopped_at
@@ -110,7 +113,7 @@ class PauseAcquiredFault(PauseFault):
     victim_stop_point = "acquired"
 
     def resume(self, trial: Trial) -> None:
-        """Resume the buyers. The fence of a sound lock must refuse the victim."""
+        """Resume the buyers. If the lock is sound, its fence must refuse the victim's write."""
         super().resume(trial)
         if trial.expected == "exact":
             trial.expect_first_outcome("lost")

@@ -17,12 +17,12 @@ class QuorumFault(Fault):
 
     name = "quorum"
     title = "2 of 5 servers are cut off, then 3"
-    victim_stop_point = ""
+    victim_stop_point = ""  # no victim; start_first_buyers() only lets a first buyer buy
 
     def fire(self) -> None:
         """Cut two of Redlock's five servers off."""
         for proxy in self.testbed.redlock_proxies:
-            self.healing.callback(proxy.pass_on)
+            self.undo_on_heal.callback(proxy.pass_on)
         for proxy in self.testbed.redlock_proxies[3:]:
             proxy.black_hole()
 
@@ -37,11 +37,11 @@ class QuorumFault(Fault):
         There is only one trial, because Redlock is the only strategy under this fault.
         """
         for number in (1, 2, 3):
-            buyer = f"two-gone-{number}"
+            buyer = f"two-cut-off-{number}"
             self.expect_outcome(trial, buyer, "sold")
         self.testbed.redlock_proxies[2].black_hole()
         for number in (1, 2, 3):
-            buyer = f"three-gone-{number}"
+            buyer = f"three-cut-off-{number}"
             self.expect_outcome(trial, buyer, "unavailable")
         self._require_answering_servers(2)
 

@@ -20,17 +20,17 @@ class RedisDownFault(Fault):
     name = "redis-down"
     title = "Redis is down, later back and empty"
     victim_stop_point = ""
-    loses_accepted_orders = True
+    loses_promised_orders = True
 
     def fire(self) -> None:
         """Kill Valkey. heal() starts it again."""
-        self.healing.callback(self.testbed.restart_empty, self.testbed.main_redis)
+        self.undo_on_heal.callback(self.testbed.restart_empty, self.testbed.main_redis)
         self.testbed.main_redis.stop(signal.SIGKILL)
 
     def prove(self) -> str:
         """Prove that Redis does not answer."""
         self.require(self.is_in_effect(), "Redis answers")
-        return "Redis answers nothing, before the buyers ask and after"
+        return "Redis does not answer, neither before nor after the buyers' requests"
 
     def is_in_effect(self) -> bool:
         """Return whether Redis does not answer."""

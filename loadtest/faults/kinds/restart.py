@@ -14,17 +14,17 @@ class RestartFault(LostLockFault):
 
     Of Redlock's five servers, 4 and 5 are cut off while the victim acquires its lock on 1, 2 and 3.
     Then server 3 restarts without its data, and 4 and 5 are reachable again. Now the rival can
-    acquire the lock on 3, 4 and 5, which are a majority, too.
+    acquire the lock on 3, 4 and 5. So both have the lock on three of five servers, a majority.
     """
 
     name = "restart"
     title = "Redis restarts empty while a holder is inside"
-    loses_accepted_orders = True
+    loses_promised_orders = True
 
     def arm(self) -> None:
         """Cut Redlock's servers 4 and 5 off, so that the victim gets its lock on 1, 2 and 3."""
         for proxy in self.testbed.redlock_proxies[3:]:
-            self.healing.callback(proxy.pass_on)
+            self.undo_on_heal.callback(proxy.pass_on)
             proxy.refuse()
 
     def fire(self) -> None:
@@ -33,14 +33,17 @@ class RestartFault(LostLockFault):
         self.record_held_locks()
         for server in self._list_servers():
             self.testbed.restart_empty(server)
-        self.healing.close()  # undoes arm(): Redlock's servers 4 and 5 are reachable again
+        self.undo_on_heal.close()  # undoes arm(): Redlock's servers 4 and 5 are reachable again
 
     def prove(self) -> str:
         """Prove that each server has restarted, and that no victim's lock is left."""
         unchanged_run_ids = self.run_ids_before & self._read_run_ids()
         self.require(not unchanged_run_ids, "Redis, or Redlock's third server, did not restart")
         self.require_no_lock_left()
-        return f"new run_ids, and no key of the {self.held_lock_count} locks held before"
+        return (
+            "the run_ids of the servers are new, and none of the victims' "
+            f"{self.held_lock_count} locks is left"
+        )
 
     def _list_servers(self) -> list[embedded.Valkey]:
         """Return the main Redis, and Redlock's third server if the testbed has one."""

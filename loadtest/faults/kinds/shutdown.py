@@ -21,7 +21,7 @@ class ShutdownFault(NodeEndFault):
     name = "shutdown"
     title = "SIGTERM, and time enough to finish"
     rival_timeout_seconds = 0.3
-    ttl = 5.0  # only the answers are checked here, not how long a lock stays
+    ttl = 5.0  # long, so that no lock expires: this fault checks only the answers
 
     def start_first_buyers(self, trial: Trial) -> None:
         """Start the victim on node A, then a second buyer there, who waits for the victim's lock.
@@ -46,18 +46,19 @@ class ShutdownFault(NodeEndFault):
         for trial in self.trials:
             if trial.victim.first_outcome or not self.testbed.has_stopped_at(trial.victim):
                 trial.mark_inconclusive(
-                    "the victim was not at its point when node A got its SIGTERM"
+                    f"the victim was not stopped at {trial.victim_stop_point} when node A got "
+                    "its SIGTERM"
                 )
-        return "node A accepts no new buyers, has not ended, and its victims are at their points"
+        return "node A accepts no new buyers, has not ended, and its victims' purchases are stopped"
 
     def resume(self, trial: Trial) -> None:
-        """Resume the buyers, and check that node A answers both of its buyers."""
+        """Resume the buyers, and check that node A answers the victim and the second buyer."""
         super().resume(trial)
         first_outcome = trial.wait_for_first_outcome(ANSWER_TIMEOUT_SECONDS)
         if first_outcome != "sold":
             trial.problems.append(f"the victim was answered {first_outcome}, not sold")
         # If the victim does not release its lock soon, the second buyer is answered `busy`. That is
-        # an answer, too. It sends its request again after heal().
+        # an answer, too. The second buyer sends its request again after heal().
         wait_for(lambda: trial.waiting_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
         if trial.waiting_buyer.first_outcome in {"", "unknown"}:
             trial.problems.append("the buyer who waited for the victim's lock got no answer")

@@ -17,7 +17,8 @@ DELAY_SECONDS = 0.8
 class SlowWriteFault(Fault):
     """Only the network to the database is slow. All processes and lock servers run as usual.
 
-    The victim sends its write before its lock expires, and the write is committed after that.
+    The victim sends its write before its lock expires. The write arrives late, and is committed
+    after the lock has expired.
     Martin Kleppmann described this case in "How to do distributed locking".
     """
 
@@ -33,9 +34,10 @@ class SlowWriteFault(Fault):
     def fire(self) -> None:
         """Slow the network down, and resume the victims without waiting for their answers.
 
-        The victims send their writes before their locks expire, and are answered after that.
+        The victims send their writes before their locks expire, and are answered after their locks
+        have expired.
         """
-        self.healing.callback(self.testbed.database_proxy.pass_on)
+        self.undo_on_heal.callback(self.testbed.database_proxy.pass_on)
         self.testbed.database_proxy.delay(DELAY_SECONDS)
         self.sent_at = time.monotonic()
         for trial in self.trials:
@@ -48,10 +50,11 @@ class SlowWriteFault(Fault):
         return f"a round trip of node A to PostgreSQL takes {seconds:.2f} s"
 
     def act_while_buyers_run(self) -> None:
-        """Measure round trips until every victim is answered.
+        """Measure round trips to PostgreSQL until every victim is answered.
 
-        If a round trip is fast, the delay ended too early, and all trials are inconclusive. The
-        victims of trials that are inconclusive already need not be answered.
+        A round trip takes at least two delays, one in each direction. If one is faster, the delay
+        ended too early, and all trials are inconclusive. The wait does not include the victims of
+        trials that are already inconclusive.
         """
         all_are_answered = False
         while not all_are_answered:
@@ -75,7 +78,11 @@ class SlowWriteFault(Fault):
         return seconds
 
     def resume(self, trial: Trial) -> None:
-        """Resume the rivals, then wait for the victim's answer and check that it came late."""
+        """Resume the rivals, then wait for the victim's answer.
+
+        If the answer came in less than one round trip of the slow network, the trial is
+        inconclusive.
+        """
         trial.resume_rivals()
         trial.wait_for_first_outcome(2 * ANSWER_TIMEOUT_SECONDS)
         if not trial.victim.first_outcome:
@@ -89,6 +96,6 @@ class SlowWriteFault(Fault):
     def describe_observations(self) -> str:
         """Return how late the victims were answered, and how long the round trips took."""
         return (
-            f"the victims had their answers {format_range(self.answer_times)} after they wrote; "
+            f"the victims were answered {format_range(self.answer_times)} after they were resumed; "
             f"meanwhile {len(self.round_trips)} round trips took {format_range(self.round_trips)}"
         )

@@ -24,7 +24,7 @@ class SplitBrainFault(FailoverFault):
     has_two_lock_servers = True
 
     def fire(self) -> None:
-        """Promote the replica, and lead node B to it."""
+        """Promote the replica, and switch node B's proxy to it."""
         self.record_held_locks()
         self.old_master = self.testbed.main_redis
         # SIGKILL, because after a SIGTERM the old master would wait for its replica.
@@ -32,9 +32,9 @@ class SplitBrainFault(FailoverFault):
         self.replica.promote()
         replica_address = self.testbed.get_address(self.replica)
         self.testbed.redis_proxies[RIVALS_NODE].switch(replica_address)
-        # heal() leads node A to the new master, too. Until then the victims can release their locks
-        # on the old master.
-        self.healing.callback(self.testbed.redis_proxies[VICTIMS_NODE].switch, replica_address)
+        # heal() switches node A's proxy to the new master, too. Until then the victims can release
+        # their locks on the old master.
+        self.undo_on_heal.callback(self.testbed.redis_proxies[VICTIMS_NODE].switch, replica_address)
         self.testbed.replace_main_redis(self.replica)
 
     def prove(self) -> str:
@@ -53,5 +53,5 @@ class SplitBrainFault(FailoverFault):
         self.require_no_lock_left()
         return (
             "node A and node B have a Redis each, both with the role of master; that of node B has "
-            f"none of the {self.held_lock_count} locks held before"
+            f"none of the victims' {self.held_lock_count} locks"
         )

@@ -14,8 +14,9 @@ from loadtest.faults.fault import Fault
 from loadtest.faults.testbed import VICTIMS_NODE
 from loadtest.faults.trial import Trial
 
-#: Delay of each chunk of bytes between node A and Redis while the first buyers buy.
-CONNECT_DELAY_SECONDS = 0.05
+#: Delay of each chunk of bytes between node A and Redis while the first buyers buy. It makes their
+#: requests overlap, so that each of them opens a connection.
+FIRST_BUYERS_DELAY_SECONDS = 0.05
 
 
 class StallFault(Fault):
@@ -33,27 +34,27 @@ class StallFault(Fault):
     def arm(self) -> None:
         """Delay the bytes between node A and Redis while the first buyers buy.
 
-        So their requests overlap, and each of them opens a connection. Later every victim finds an
-        open connection in the pool.
+        The delay makes the requests of the first buyers overlap, so node A opens a connection for
+        each of them. Later every victim finds an open connection in the pool.
         """
-        self.healing.callback(self.testbed.redis_proxies[VICTIMS_NODE].pass_on)
-        self.testbed.redis_proxies[VICTIMS_NODE].delay(CONNECT_DELAY_SECONDS)
+        self.undo_on_heal.callback(self.testbed.redis_proxies[VICTIMS_NODE].pass_on)
+        self.testbed.redis_proxies[VICTIMS_NODE].delay(FIRST_BUYERS_DELAY_SECONDS)
 
     def start_first_buyers(self, trial: Trial) -> None:
         """Let a first buyer buy on node A. run_buyers() starts the victim later."""
         self.require_first_sale(trial, VICTIMS_NODE)
 
     def fire(self) -> None:
-        """End the delay, and stop Valkey. heal() continues it."""
-        self.heal()  # undoes arm()
+        """End the delay, and stop Valkey. heal() continues Valkey."""
+        self.heal()  # ends the delay that arm() has begun
         self.pid = int(self.run_redis_command("INFO", "server")["process_id"])
-        self.healing.callback(os.kill, self.pid, signal.SIGCONT)
+        self.undo_on_heal.callback(os.kill, self.pid, signal.SIGCONT)
         os.kill(self.pid, signal.SIGSTOP)
 
     def prove(self) -> str:
         """Prove that the process of Valkey is stopped."""
         self.require_soon(self.is_in_effect, "Redis still runs", seconds=2.0)
-        return "Redis is in state T until every victim has given up"
+        return "the process of Redis is stopped (state T) while the victims buy"
 
     def is_in_effect(self) -> bool:
         """Return whether the process of Valkey is stopped."""
@@ -64,12 +65,13 @@ class StallFault(Fault):
 
         The trial is inconclusive if the proxy has seen no command of the victim to Redis.
         """
-        rule = self.testbed.redis_proxies[VICTIMS_NODE].look_for(trial.victim_command_text.encode())
+        proxy = self.testbed.redis_proxies[VICTIMS_NODE]
+        command_rule = proxy.look_for(trial.victim_command_text.encode())
         self.expect_outcome(trial, "victim-1", *trial.outcomes_without_redis, node=VICTIMS_NODE)
-        rule.cancel()
-        # The proxy recognizes the command by the product's name or the attempt. A lock that was
-        # written in the workshop may use neither, so the check is skipped for it. Under this fault
-        # only such a lock has the field `verdicts`.
+        command_rule.cancel()
+        # The proxy recognizes the command by the product's name or the attempt. A lock that a user
+        # wrote in the workshop may send neither, so the check is skipped for it. Among the
+        # strategies that are run under this fault, only such a lock has the field `verdicts`.
         is_lock_of_workshop = "verdicts" in trial.strategy
-        if not (rule.fired or is_lock_of_workshop):
+        if not (command_rule.fired or is_lock_of_workshop):
             trial.mark_inconclusive("the victim sent no command to Redis")

@@ -48,15 +48,15 @@ class UnknownCommitFault(Fault):
             key = victim.attempt
             # The proxy drops the reply to the first COMMIT that follows the victim's key. Only the
             # victim's transaction contains this key.
-            rule = self.testbed.database_proxy.lose_reply(b"COMMIT", after=key.encode())
+            drop_rule = self.testbed.database_proxy.lose_reply(b"COMMIT", after=key.encode())
             victim.send_request(shop)
-            was_reply_dropped = rule.fired and victim.first_outcome == "unknown"
+            was_reply_dropped = drop_rule.fired and victim.first_outcome == "unknown"
             order_numbers = [
                 order["order"] for order in shop.orders(trial.sale) if order["key"] == key
             ]
             if was_reply_dropped and len(order_numbers) == 1:
                 committed_count += 1
-            rule.cancel()
+            drop_rule.cancel()
             trial.start_buyer(victim, VICTIMS_NODE).is_done.wait(2 * ANSWER_TIMEOUT_SECONDS)
             # If the first COMMIT had not taken effect, the second request would get a new order,
             # and an answer without `replayed`.
@@ -77,6 +77,7 @@ class UnknownCommitFault(Fault):
     def describe_observations(self) -> str:
         """Return how many replies were dropped, and how many buyers got their order replayed."""
         return (
-            f"{sum(self.committed_counts)} replies to COMMIT were dropped and the order was there"
-            f" before its buyer asked again; {sum(self.replayed_counts)} buyers got it replayed"
+            f"{sum(self.committed_counts)} replies to COMMIT were dropped and the order was in the "
+            f"database before its buyer repeated the request; {sum(self.replayed_counts)} buyers "
+            "were answered with that order"
         )
