@@ -93,10 +93,15 @@ def test_state_has_the_latest_sale_and_its_rush(rush_folder: RushFolder) -> None
     assert state_during_rush["rush"]["rush"] == {**progress, "left_s": 60.0}
     rush_folder.remove_request()
     rush_folder.write_finished_rush(
-        {"sale": first_sale.pk, "lock": "none", "verdict": "unknown", "why": "1 never arrived"}
+        {
+            "sale": first_sale.pk,
+            "lock": "none",
+            "verdict": "unknown",
+            "why": "1 buyer never became ready to buy",
+        }
     )
     sale = read_state()["sale"]
-    assert sale["why"] == "1 never arrived"
+    assert sale["why"] == "1 buyer never became ready to buy"
     assert (sale["verdict"], sale["lock"]) == ("unknown", "none")
     open_sale(3)
     next_sale = read_state()["sale"]

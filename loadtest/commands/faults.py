@@ -126,7 +126,7 @@ def _print_cells(console: Console, cells: Sequence[Cell]) -> None:
     for cell in unexpected_cells:
         console.print(fault_report.describe_unexpected_cell(cell), style="red", markup=False)
     console.print(
-        f"\n{format_count(len(cells), 'cell')}, {len(unexpected_cells)} off their expected verdict",
+        f"\n{format_count(len(cells), 'cell')}, {len(unexpected_cells)} not as expected",
         style="bold",
     )
 

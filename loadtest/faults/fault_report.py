@@ -1,7 +1,8 @@
 """The report on a run of faults: tables for the terminal, and a page in Markdown.
 
 Both show a matrix of cells. A cell is one strategy (a row) under one fault (a column). The page
-also tells the story of each cell that broke, which is a timeline of its events.
+also tells the story of each cell whose verdict is not exact or not as expected: a timeline of its
+events.
 """
 
 import re
@@ -46,10 +47,10 @@ def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
     the fault's number; make_column_legend() explains the numbers.
     """
     faults = list_fault_names(cells)
-    rows = _make_grid(cells, _format_sign)
-    widest_lock = max(map(len, rows), default=0)
+    signs_by_lock = _make_grid(cells, _format_sign)
+    longest_name = max(map(len, signs_by_lock), default=0)
     # A fault's column takes 3 characters: 2 for the sign or the number, and a space.
-    faults_per_table = max(1, (width - widest_lock - 1) // 3)
+    faults_per_table = max(1, (width - longest_name - 1) // 3)
     all_tables = []
     for start in range(0, len(faults), faults_per_table):
         end = min(start + faults_per_table, len(faults))
@@ -57,7 +58,7 @@ def make_tables(cells: Sequence[Cell], width: int) -> list[Table]:
         table.add_column("lock", no_wrap=True)
         for column in range(start, end):
             table.add_column(str(column + 1), justify="right", no_wrap=True, min_width=2)
-        for lock, signs in rows.items():
+        for lock, signs in signs_by_lock.items():
             table.add_row(lock, *signs[start:end])
         all_tables.append(table)
     return all_tables
@@ -122,7 +123,7 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     """
     unexpected_count = sum(not cell["as_expected"] for cell in cells)
     matrix_note = (
-        f"{format_count(len(cells), 'cell')}, {unexpected_count} off their expected verdict. "
+        f"{format_count(len(cells), 'cell')}, {unexpected_count} not as expected. "
         f"{BUYERS} buyers for {STOCK} units in every cell. "
         "A lock that is not renewed expires after 1 s, or "
         "5 s where it must not expire before the fault. "
@@ -151,7 +152,7 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     ]
     timed_cells = [cell for cell in cells if FAULTS[cell["fault"]].measures_recovery]
     if timed_cells:
-        recovery_note = "0: the victim did not keep other buyers out."
+        recovery_note = "0: the victim's lock did not block other buyers."
         parts += [
             "## Seconds until the next sale",
             _make_matrix(timed_cells, _format_recovery, recovery_note, left=1),

@@ -1,4 +1,4 @@
-"""The events of a history that record the requests of buyers and their answers."""
+"""The conversion of the buyers' requests and answers to events of a history."""
 
 from collections.abc import Sequence
 from operator import itemgetter

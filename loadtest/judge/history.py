@@ -126,7 +126,7 @@ class Reader:
         self._lock = threading.Lock()
 
     def read_new_events(self) -> list[Event]:
-        """Return the events since the last call, oldest first; see `read`. Raises OSError."""
+        """Return the events since the last call, oldest first. Raises OSError."""
         with self._lock:
             self._read_new_lines()
             new_events = self._events[self._returned_count :]
@@ -200,7 +200,7 @@ def _is_event(parsed_line: Any) -> bool:
 def group_by_product(
     events: Sequence[Event], earlier: Sequence[Event] = ()
 ) -> dict[str, list[Event]]:
-    """Return product -> its events, oldest first, for each product that the attempts concern.
+    """Return product -> its events, oldest first, for each product of an attempt in `events`.
 
     An event of an attempt belongs to the product in the attempt's first event that has a product.
     If no event has one, the product is taken from the name of the event's lock. An event of a fault

@@ -108,8 +108,8 @@ def false_release(record: SaleRecord) -> Iterator[Case]:
     """Rule: a release deletes only the lock of its own grant.
 
     A release must send the token of its grant. If another buyer was granted the lock meanwhile, the
-    release must fail. This second part is not checked if `buyers_hit_by_fault` is None: then there
-    may have been two lock servers, as in a split brain, each with a lock of its own.
+    release must fail. This second condition is not checked if `buyers_hit_by_fault` is None: then
+    two lock servers may have granted the lock independently, as in a split brain.
 
     The rule applies only to locks with a fence.
     """
@@ -177,6 +177,9 @@ def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
     A hold is the time from the grant of a lock to its release.
     The text follows "order 7 was" in a message.
 
+    If the end of the commit was not recorded, the node may have been killed. This is excluded if
+    the node released the lock and answered the buyer.
+
     was_answered  whether the buyer was answered `sold`
     """
     hold = commit.hold
@@ -222,7 +225,10 @@ def wrong_fence(record: SaleRecord) -> Iterator[Case]:
 
 @rule("shared_token", needs_node_records=True)
 def shared_token(record: SaleRecord) -> Iterator[Case]:
-    """Rule: each grant has a new token, unless a thread acquires a reentrant lock again."""
+    """Rule: each grant has a new token, unless a thread reacquires a reentrant lock that it has.
+
+    A grant is the success of one acquisition of the lock.
+    """
     if not record.mechanism.locked:
         return
     first_holds: dict[str, LockHold] = {}

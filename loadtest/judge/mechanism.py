@@ -21,7 +21,7 @@ class Mechanism:
     fenced      each order has the fence of the grant under which it was sold
     writes_absolute_stock
                 the purchase computes the new stock from the stock that it read, and not in SQL by
-                `amount = amount - 1`; so each order reads one unit less than the order before it
+                `amount = amount - 1`; so each order must read one unit less than the previous order
     writes_product_row_first
                 every buyer writes the product's row before its order, so orders are committed in
                 the order of their numbers
@@ -50,8 +50,8 @@ class Mechanism:
 PERMANENT_KEYS = re.compile(
     r"""(
         lock:\{.*\}:fence         # the last fence of a lock
-        | stock:\{\d+\}(:held)?   # `counter`: the free units, and the holders of reserved ones
-        | stock:\{reserve\}:.*    # `reserve`
+        | stock:\{\d+\}(:held)?   # the strategy `counter`: free units, and holders of reserved ones
+        | stock:\{reserve\}:.*    # the strategy `reserve`: its free units and promised orders
         | throttle:.*             # the rate limit
         | page:.*                 # the page of the demo
         | :1:.*                   # Django's cache
@@ -59,13 +59,15 @@ PERMANENT_KEYS = re.compile(
     re.VERBOSE,
 )
 
-#: Strategies that write `amount = amount - 1`. Third-party shops are judged by it, too.
+#: The mechanism of strategies that write `amount = amount - 1`. Third-party shops are judged as if
+#: they used it.
 DEFAULT_MECHANISM = Mechanism()
 _LOCK = Mechanism(locked=True, has_unique_tokens=True, writes_absolute_stock=True)
 _FENCED_LOCK = Mechanism(
     locked=True, has_unique_tokens=True, fenced=True, writes_absolute_stock=True
 )
-#: Strategies without a lock, or with a lock in the database, which the nodes do not record.
+#: The mechanism of strategies without a lock, or with a lock in the database. Nodes do not record
+#: the locks of a database.
 _NO_HOLD = Mechanism(writes_absolute_stock=True)
 
 #: Strategy -> its mechanism.

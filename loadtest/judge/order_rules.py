@@ -37,7 +37,7 @@ def lost_update(record: SaleRecord) -> Iterator[Case]:
         verb = "was" if lost_updates == 1 else "were"
         effect = f"{format_count(lost_updates, 'decrement')} {verb} erased"
     else:
-        effect = f"{format_count(-lost_updates, 'unit')} went without an order"
+        effect = f"{format_count(-lost_updates, 'unit')} left the stock without an order"
     orders = format_count(len(record.orders), "order")
     yield Case(f"{orders} took {format_count(taken_units, 'unit')}: {effect}")
 
@@ -91,11 +91,13 @@ def lost_ack(record: SaleRecord) -> Iterator[Case]:
             if own_number is not None:
                 contradiction = f"it has order {own_number}"
             elif owner:
-                contradiction = f"that is {owner}'s"
+                contradiction = f"that order is {owner}'s"
             elif number in owners:
-                contradiction = "that order names no buyer"
+                contradiction = "that order has no buyer's key"
+            elif number is None:
+                contradiction = "it has no order"
             else:
-                contradiction = "there is none"
+                contradiction = "no such order exists"
             yield Case(f"{key} was answered {answer}; {contradiction}", key)
 
 
@@ -114,7 +116,7 @@ def false_sold_out(record: SaleRecord) -> Iterator[Case]:
         if max_sold_units < record.initial_stock:
             yield Case(
                 f"{key} was answered sold_out when at most {max_sold_units} of "
-                f"{record.initial_stock} units had gone",
+                f"{record.initial_stock} units had been sold",
                 key,
             )
         elif key in record.order_numbers_by_key:
@@ -143,7 +145,9 @@ def _list_earliest_sale_times(record: SaleRecord) -> list[float]:
 
 @rule("false_refusal")
 def false_refusal(record: SaleRecord) -> Iterator[Case]:
-    """Rule: a refused request sold nothing, and a replay repeats the order of an earlier request.
+    """Rule: a refused request sold nothing, and a replay follows a request that was not refused.
+
+    A replay is an answer with an order that an earlier request of the buyer made.
 
     If a buyer with an order was answered `sold_out`, only the rule `false_sold_out` reports it.
     """
@@ -174,7 +178,7 @@ def _find_refusals_of_sold_orders(record: SaleRecord) -> Iterator[Case]:
         ]
         if requests and all(map(_is_refused, requests)):
             outcome = requests[0].outcome
-            yield Case(f"{key} was answered {outcome} by the request that sold order {number}", key)
+            yield Case(f"{key} was answered {outcome}, but this request sold order {number}", key)
 
 
 def _is_refused(request: Request) -> bool:
@@ -197,8 +201,8 @@ def _describe_unknown_buyer(record: SaleRecord, order: Mapping[str, Any]) -> str
     if record.is_own_shop:
         return f"has the key {order['key']}, which no buyer sent"
     if not order["key"]:
-        return "names no buyer, and no answer has its number"
-    return f"is {order['key']}'s, who is not a buyer of the rush"
+        return "has no buyer's key, and no answer has its number"
+    return f"belongs to {order['key']}, who is not a buyer of the rush"
 
 
 @rule("double_order")

@@ -192,7 +192,7 @@ def outside_request(record: SaleRecord) -> Iterator[Case]:
             distances_ns = [abs(event["t"] - request.sent_at) for request in requests]
             yield Case(
                 f"node {event.get('node', '')} recorded {event['f']} of {key} outside of its "
-                f"requests, {min(distances_ns) / 1e6:.1f} ms from the beginning of the nearest",
+                f"requests, {min(distances_ns) / 1e6:.1f} ms from the sending of the nearest one",
                 key,
             )
             break  # one case for each buyer
@@ -317,7 +317,7 @@ def _describe_difference_from_commit(record: SaleRecord, order: Mapping[str, Any
     if _differ(commit.stock_seen, stock_seen):
         return f"shows a stock of {stock_seen}, and its node read {commit.stock_seen}"
     if record.sale and commit.sale != record.sale:
-        return f"is of sale {record.sale}, but its node recorded sale {commit.sale}"
+        return f"belongs to sale {record.sale}, but its node recorded sale {commit.sale}"
     return ""
 
 
@@ -334,20 +334,26 @@ def _describe_difference_from_answers(
     release_outcome = "" if commit is None or commit.hold is None else commit.hold.release_outcome
     for answer in answers:
         if _differ(answer.stock_seen, stock_seen):
-            return f"was sold out of {stock_seen}, and its buyer was answered {answer.stock_seen}"
+            return (
+                f"was sold from a stock of {stock_seen}, and its buyer was answered with a stock "
+                f"of {answer.stock_seen}"
+            )
         if record.mechanism.fenced and not answer.replayed and answer.fence != fence:
-            return f"has fence {fence}, and its buyer was answered {answer.fence}"
-        # A replay answers with an order that exists already. It does not contain the outcome of
-        # that purchase's release.
+            return f"has fence {fence}, and its buyer was answered with fence {answer.fence}"
+        # A replay answers with an order that an earlier request made. The answer does not contain
+        # the outcome of the release in that earlier request.
         is_release_known = release_outcome != "" and answer.released != ""
         release_differs = is_release_known and answer.released != release_outcome
         if release_differs and not answer.replayed:
             return (
-                f"had the release outcome {release_outcome}, and its buyer was answered "
-                f"{answer.released}"
+                f"had the release outcome {release_outcome}, and its buyer was answered with the "
+                f"release outcome {answer.released}"
             )
         if record.sale and answer.sold_in not in (None, record.sale):
-            return f"is of sale {record.sale}, and its buyer was answered {answer.sold_in}"
+            return (
+                f"belongs to sale {record.sale}, and its buyer was answered with sale "
+                f"{answer.sold_in}"
+            )
     return ""
 
 
@@ -394,7 +400,9 @@ def _find_orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
 
 
 def _may_have_been_undone(record: SaleRecord, commit: Commit) -> bool:
-    """Return whether a failover may have undone a commit, so that its order number was used again.
+    """Return whether a failover may have undone a commit.
+
+    Then the database may have given the commit's order number to another order.
 
     This is possible in two cases:
 
@@ -489,10 +497,10 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
 
 
 def _find_late_reads(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case for each order that was answered before an order with a smaller number was read.
+    """Yield a case for each order whose answer is older than the stock read of an earlier number.
 
-    An order gets its number after the stock was read for it. So of two orders, the one that reads
-    after the answer to the other must have the higher number.
+    An order gets its number after the stock was read for it. So if the stock is read for one order
+    after another order was answered, the first of the two must have the higher number.
     """
     answered_at_by_number = {
         request.order: request.answered_at

@@ -1,9 +1,9 @@
 """The fields that the record of a sale of this project's shop must have.
 
 Most rules skip a missing value, because it may be missing in a correct run: a request had no
-answer, or a process was killed. But if the shop renamed a field, these rules would be skipped
-without notice. So the tables here list the fields that the shop always records, and a missing one
-is a finding. docs/history.md explains the events.
+answer, or a process was killed. But if the shop renamed a field, these rules would find nothing,
+and a wrong sale would look correct. So the tables here list the fields that the shop always
+records, and a missing field is a finding. docs/history.md explains the events.
 """
 
 from collections.abc import Iterator, Mapping

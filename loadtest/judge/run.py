@@ -59,7 +59,7 @@ class RushFigures(TypedDict, total=False):
     buyers: int
     hold_ms: int
     #: When the first request of the first purchase was sent, by the monotonic clock of the machine
-    #: that opened the sale. Purchases without an answer do not count, nor in duration_s.
+    #: that opened the sale. Purchases without an answer count neither here nor in duration_s.
     began_s: float
     duration_s: float  # from began_s to the last answer
     arrival_spread_ms: float  # from the first buyer's first request to the last buyer's first one

@@ -42,8 +42,8 @@ class SaleRecord(ProductHistory):
     product             the product in the buyers' requests; if empty, it is not compared
     sale                number of the sale; 0 in a third-party shop, where it is not compared
     nodes_recorded      whether the nodes recorded events; then a missing event is a finding
-    undisturbed         True if no fault can have taken a lock from its holder; then a sale in which
-                        two buyers held the lock at the same time is not exact
+    undisturbed         True if no fault was injected that can have taken a lock from its holder;
+                        then a sale in which two buyers held the lock at the same time is not exact
     buyers_hit_by_fault
                         keys of the buyers from whom a fault may have taken the lock; None if it may
                         have been any buyer
@@ -51,7 +51,8 @@ class SaleRecord(ProductHistory):
                         keys of the buyers who send one request only, even if it gets no answer
     ttl                 seconds after which a lock expires if its holder does not renew it; if None,
                         the sale is not checked for a deadlock
-    fault_fired         False if the fault did not happen, as a failed `prove` event also shows
+    fault_fired         False if the fault did not happen. The judge also looks for an event that
+                        says so: phase `prove`, type `fail`
     orphan_lock         the key of a lock that is left without a holder; empty if there is none
     leaked_keys         keys left on the lock servers, except those that may stay (PERMANENT_KEYS)
     unsettled_promises  number of orders that are accepted in the queue but not yet in the database;
@@ -145,11 +146,11 @@ class SaleRecord(ProductHistory):
         now. There is one exception: if the number now belongs to an order of another buyer, only
         the rule `lost_ack` reports it.
 
-        A third-party shop may renumber orders. So an order there that matches no buyer and no
-        answer may be a missing order, and the number of missing orders is reduced by one for each.
+        A third-party shop may give an order a new number. So if an order there matches no buyer and
+        no answer, it may be one of the missing orders, and is subtracted from their number.
         """
-        # Numbers of orders whose owner was not answered with this number.
-        numbers_not_acknowledged_to_owner = {
+        # The numbers of the orders that now belong to a buyer who was not answered with the number.
+        numbers_unknown_to_owner = {
             order["order"]
             for order in self.orders
             if order["order"] not in self.acknowledged_numbers_by_key.get(order["key"], ())
@@ -158,7 +159,7 @@ class SaleRecord(ProductHistory):
         for key, numbers in self.acknowledged_numbers_by_key.items():
             has_order = key in self.order_numbers_by_key
             was_answered_with_number = numbers != {None}
-            belongs_to_another_buyer = bool(numbers & numbers_not_acknowledged_to_owner)
+            belongs_to_another_buyer = bool(numbers & numbers_unknown_to_owner)
             if was_answered_with_number and not has_order and not belongs_to_another_buyer:
                 missing_count += 1
         if not self.is_own_shop:
@@ -166,7 +167,10 @@ class SaleRecord(ProductHistory):
         return max(0, self.ordered_units + missing_count - self.initial_stock)
 
     def _count_unknown_orders(self) -> int:
-        """Return the number of orders without a buyer's key and without a number from an answer."""
+        """Return the number of orders that no request and no answer of the run shows.
+
+        Such an order has a key that no buyer sent, and a number that is in no answer.
+        """
         acknowledged_numbers = set().union(*self.acknowledged_numbers_by_key.values())
         return sum(
             order["key"] not in self.last_requests and order["order"] not in acknowledged_numbers
@@ -217,7 +221,8 @@ class SaleRecord(ProductHistory):
     def recovered_orders(self) -> dict[str, OrderNumber]:
         """Key of a buyer -> the number of its order, for buyers who do not know that they bought.
 
-        Such a buyer was never answered `sold`, but one of its requests may have sold the unit.
+        Such a buyer was never answered `sold`, but one of its requests may have sold the unit. The
+        name follows Jepsen, which calls a write of unknown outcome recovered if a read finds it.
         """
         # A request of the type `fail` certainly sold nothing. One of the type `info` may have.
         return {
@@ -229,7 +234,10 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def never_arrived(self) -> int:
-        """Number of the run's buyers who never became ready to buy."""
+        """Number of the run's buyers who never became ready to buy.
+
+        In a rush, a buyer is ready when it waits for the moment at which all buyers may start.
+        """
         return 0 if self.arrivals is None else max(0, len(self.buyer_keys) - self.arrivals)
 
     @cached_property

@@ -25,13 +25,14 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
     Each purchase should read the stock that the previous commit has written. If it reads a higher
     stock and writes that number minus one, it erases the decrements that it did not read.
 
-    The rule applies to strategies that compute the new stock from the stock that they read. A
-    write such as `amount = amount - 1` in SQL does not depend on the read. But if decrements are
-    missing from the stock, the rule applies to such strategies, too. It does not apply to
-    strategies whose buyers write different rows.
+    The rule applies to strategies that compute the new stock from the stock that they read. It does
+    not apply to strategies whose buyers write different rows.
 
-    If no decrement was erased, the rule is stricter: each purchase must have read exactly the stock
-    that the orders before it left.
+    Strategies that write `amount = amount - 1` in SQL do not depend on the read. For them the rule
+    applies only if decrements are missing from the stock.
+
+    If the rule finds no erased decrement, each purchase must have read exactly the stock that the
+    orders before it left.
     """
     has_lost_updates = record.lost_updates > 0
     writes_absolute_stock = has_lost_updates or record.mechanism.writes_absolute_stock
@@ -47,9 +48,9 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
         erased_orders = orders[index - erased_count : index]
         numbers = ", ".join(str(erased["order"]) for erased in erased_orders)
         erased_keys = [erased["key"] for erased in erased_orders]
-        effect = "whose decrement is lost" if has_lost_updates else "and the stock does not show it"
+        effect = "and erased its decrement" if has_lost_updates else "although no decrement is lost"
         yield Case(
-            f"order {order['order']} was written over a stock read before the commit of {numbers}, "
+            f"order {order['order']} wrote a stock that was read before the commit of {numbers}, "
             f"{effect}",
             order["key"],
             *erased_keys,
@@ -63,7 +64,7 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
 def _find_wrong_reads(
     opening_stock: int, orders: Sequence[Mapping[str, Any]], stocks_seen: Sequence[int]
 ) -> Iterator[Case]:
-    """Yield a case for each order that did not read the stock left by the orders before it.
+    """Yield a case for each order whose purchase read another stock than earlier orders had left.
 
     stocks_seen  the stock that each order read, in the sequence of `orders`
     """
@@ -71,7 +72,7 @@ def _find_wrong_reads(
         stock_left = opening_stock - index
         if stock_seen != stock_left:
             yield make_order_case(
-                order, f"was sold out of a stock of {stock_seen}, and {stock_left} were left"
+                order, f"was sold from a stock of {stock_seen}, but {stock_left} units were left"
             )
 
 
@@ -117,8 +118,8 @@ def impossible_stock_seen(record: SaleRecord) -> Iterator[Case]:
         if stock_seen is not None and not 1 <= stock_seen <= record.opening_stock:
             yield make_order_case(
                 order,
-                f"was sold out of a stock of {stock_seen}, and the sale opened with "
-                f"{record.opening_stock}",
+                f"was sold from a stock of {stock_seen}, but the sale opened with "
+                f"{record.opening_stock} units",
             )
 
 
@@ -126,13 +127,14 @@ def impossible_stock_seen(record: SaleRecord) -> Iterator[Case]:
 def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
     """Rule: no two orders have the same unit.
 
-    If another unit left the stock without an order, the totals are right in spite of such a pair.
+    The totals alone do not always show such a pair: they are right if another unit has left the
+    stock without an order.
 
     The rule applies only to strategies that number the units. Under these strategies the stock
     that an order saw is the number of its unit.
     """
     # A fault may delete promised orders (accepted, but not in the database yet) from Redis. Then
-    # Redis may promise their units again.
+    # Redis may promise the units of these orders to other buyers.
     may_promise_again = record.mechanism.promises and not record.undisturbed
     if not record.mechanism.has_unit_numbers or may_promise_again:
         return
@@ -154,8 +156,9 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
 def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
     """Rule: if a node saw units left in each read for a request, it does not answer `sold_out`.
 
-    The rule does not apply to strategies that decrement the product's row in SQL (`amount - 1`),
-    because the stock may have run out after the read.
+    The rule does not apply to strategies whose buyers all decrement the same row in SQL
+    (`amount - 1`). Such a decrement does not depend on the read, and the stock may have run out
+    between the two.
     """
     if record.mechanism.writes_product_row_first and not record.mechanism.writes_absolute_stock:
         return
@@ -169,7 +172,8 @@ def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
         lowest_stock = min((stock for stock in stocks_seen if stock is not None), default=0)
         if lowest_stock > 0:
             yield Case(
-                f"{key} was answered sold_out by a node that had seen {lowest_stock} left", key
+                f"{key} was answered sold_out by a node that had read a stock of {lowest_stock}",
+                key,
             )
 
 

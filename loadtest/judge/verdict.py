@@ -219,20 +219,25 @@ class Judgement(SaleRecord):
         return ""
 
     def _describe_unserved_buyers(self) -> str:
-        """Return how many buyers got no final answer, why, and what to do; empty if all got one."""
-        parts = []
+        """Return how many buyers got no final answer, why, and what to do about it.
+
+        Empty if every buyer got a final answer.
+        """
+        clauses = []
         if self.never_arrived:
-            parts.append(f"{format_count(self.never_arrived, 'buyer')} never arrived")
+            buyers = format_count(self.never_arrived, "buyer")
+            clauses.append(f"{buyers} never became ready to buy")
         if self.never_asked:
-            parts.append(f"{self.never_asked} never asked")
+            clauses.append(f"{format_count(self.never_asked, 'buyer')} sent no request")
         counts = self.buyers_by_unfinished_outcome.most_common()
         if counts:
             outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts)
-            parts.append(f"{self.never_answered} had no final answer ({outcomes})")
+            buyers = format_count(self.never_answered, "buyer")
+            clauses.append(f"{buyers} got no final answer ({outcomes})")
             commonest_outcome, _ = counts[0]
             if remedy := self._suggest_remedy(commonest_outcome):
-                parts.append(remedy)
-        return "; ".join(parts)
+                clauses.append(remedy)
+        return "; ".join(clauses)
 
     def _suggest_remedy(self, outcome: str) -> str:
         """Return what to do about buyers with this last outcome; empty if nothing is known.

@@ -62,8 +62,8 @@ def render(data: Mapping[str, Any], entry: Path = PAGE / "main.js") -> str:
 
     Text in the data is escaped, so that it is never interpreted as HTML or JavaScript.
 
-    data   what the script draws. The top of the page shows the fields `title` and `where`, a
-           sentence on the setup of the runs
+    data   the tables that the script draws. The top of the page shows two further fields: `title`,
+           and `where`, a sentence on the setup of the runs
     entry  the main module of the script. The modules that it imports are included
     """
     return Template(_read(PAGE / FILENAME)).substitute(

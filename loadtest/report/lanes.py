@@ -58,7 +58,7 @@ class Timeline:
     end               the time of the last event that is not of a fault
     lane_numbers      the number of each attempt's lane; an attempt is one purchase of a buyer
     commits           the last commit of each lane, in the order in which they happened
-    finished_commits  those of the commits that certainly happened
+    finished_commits  the commits that certainly happened
     """
 
     def __init__(self, history: ProductHistory, run: Run) -> None:
@@ -86,7 +86,7 @@ class Timeline:
         }
 
     def to_milliseconds(self, time_ns: int | None) -> float | None:
-        """Return the milliseconds since the first request, rounded to the hundredth."""
+        """Return the milliseconds since the first request, rounded to two decimals."""
         if time_ns is None:
             return None
         return round((time_ns - self.start) / 1e6, 2)
@@ -108,7 +108,10 @@ class Timeline:
         return [[get_buyer_name(attempt), nodes.get(attempt, "")] for attempt in self.lane_numbers]
 
     def make_requests_table(self) -> list[Row]:
-        """Return [lane, sent, answered, outcome, order] for each request."""
+        """Return [lane, sent, answered, outcome, order] for each request.
+
+        `lane` is the number of the buyer's lane on the page.
+        """
         rows = []
         for request in self.history.requests:
             times = (request.sent_at, request.answered_at)
@@ -116,7 +119,11 @@ class Timeline:
         return rows
 
     def make_holds_table(self) -> list[Row]:
-        """Return [lane, asked, start, end, fence, outcome of the release] for each hold."""
+        """Return [lane, asked, start, end, fence, outcome of the release] for each hold.
+
+        `lane` is the number of the buyer's lane on the page; `asked` is the time at which the buyer
+        began to acquire the lock.
+        """
         rows = []
         for hold in self.holds:
             # requested_at is 0 if no node recorded when the buyer requested the lock.
@@ -128,7 +135,8 @@ class Timeline:
     def make_commits_table(self) -> list[Row]:
         """Return [lane, read, committed, stock that was read, order, state] for each commit.
 
-        If it is unknown whether the commit happened, `committed` is the time at which it began.
+        `lane` is the number of the buyer's lane on the page, and `state` is a CommitState. If it is
+        unknown whether the commit happened, `committed` is the time at which it began.
         """
         states = self._find_states_by_attempt()
         rows = []
@@ -165,8 +173,8 @@ class Timeline:
     def make_stock_table(self) -> list[Row]:
         """Return [time, orders, stock] at the start, after each commit, and at the end.
 
-        The stock is computed: each commit subtracts one unit. But if updates were lost, the stock
-        after a commit is one less than the stock that the buyer had read before it, if known.
+        The stock is computed: each commit subtracts one unit. But if updates were lost, a commit
+        sets the stock to one less than the stock that its buyer had read, if that is known.
         """
         initial_stock = self.run["initial_stock"]
         order_count = self.run["orders"]
@@ -206,8 +214,9 @@ class Timeline:
     def _find_states_by_attempt(self) -> dict[str, CommitState]:
         """Return the state of each attempt's commit.
 
-        Stale commits are found only if it is known for every finished commit which stock the buyer
-        had read. Otherwise their state is SOLD.
+        A commit is stale if it erased the decrements of other orders. Stale commits can be found
+        only if it is known for every finished commit which stock the buyer had read. Otherwise
+        their state is SOLD.
         """
         states = {
             commit.attempt: CommitState.UNKNOWN if commit.done_at is None else CommitState.SOLD

@@ -13,7 +13,7 @@ from loadtest.report import tables
 FILENAME = "load.md"
 LEGEND = """
 p50, p99 ms: time to the last answer, of the buyers who arrived in the measured time
-p99 / p50: how unevenly they wait
+p99 / p50: how unevenly the buyers wait
 Jain: 1 if every client bought as many units, 1/n if one of n bought all
 CPU ms: processor time per sold unit, of the nodes, PostgreSQL, Valkey and Locust
 errors: answers that were neither sold nor sold_out, in the round with most of them"""
@@ -50,18 +50,20 @@ def compute_medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
     return medians_by_strategy
 
 
+def _read_figure(run: Any, key_path: Sequence[str]) -> Any:
+    """Return the figure to which the keys lead; such as `("answer_ms", "p50")`."""
+    for key in key_path:
+        run = run[key]
+    return run
+
+
 def _compute_median(name: str, runs_of_strategy: Sequence[Any]) -> float | None:
     """Return the median of one figure over the rounds of a strategy; see compute_medians().
 
     name  the name of the figure
     """
-    keys, _ = FIGURES[name]
-    figures: list[Any] = []
-    for run in runs_of_strategy:
-        figure = run
-        for key in keys:
-            figure = figure[key]
-        figures.append(figure)
+    key_path, _ = FIGURES[name]
+    figures = [_read_figure(run, key_path) for run in runs_of_strategy]
     if None in figures:
         return None
     if name == "errors":
@@ -72,8 +74,8 @@ def _compute_median(name: str, runs_of_strategy: Sequence[Any]) -> float | None:
 def make_sheet(summary: Summary) -> tables.Sheet:
     """Return the table with a row for each strategy: a verdict, and the medians of the figures.
 
-    The verdict is the first unexpected one of the rounds. If there is none, it is the verdict of
-    the first round.
+    The verdict is that of the first round with an unexpected verdict. If all verdicts are as
+    expected, it is that of the first round.
     """
     figures_by_strategy = summary["medians"]
     runs = summary["runs"]
@@ -141,10 +143,10 @@ def make_title(summary: Summary) -> str:
 
 
 def _describe_setup(summary: Summary) -> str:
-    """Return sentences on the setup of the load, and on the balance of the exact sales.
+    """Return sentences on the setup of the load, and on the totals of the exact sales.
 
-    The balance: in how many of the sales with an exact verdict are the orders plus the stock left
-    equal to the units that were put up for sale, which the text calls "stock asked"?
+    The last sentence says in how many exact sales the orders and the remaining stock add up to the
+    units that were put up for sale. The text calls these units "stock asked".
     """
     load = summary["load"]
     rounds = summary["rounds"]

@@ -92,7 +92,7 @@ def get_buyer_name(attempt: str) -> str:
 
 
 def find_last_commits(history: ProductHistory) -> dict[str, Commit]:
-    """Return the last commit of each attempt. If an attempt has several, the earlier ones failed.
+    """Return the last commit of each attempt. If it has several, only the last one succeeded.
 
     An answer `sold` proves that there was a commit. If the commit was not recorded, the returned
     commit has the time of the answer.
@@ -113,8 +113,9 @@ def _choose_followed_attempts(judgement: Judgement) -> list[str]:
     """Return the attempts whose steps the story tells, at most MAX_FOLLOWED_BUYERS.
 
     They are the first two attempts of each finding, and the victims: the buyers whom a fault hits
-    during their purchase. If these are fewer than two attempts, further ones are added: first the
-    rivals, who buy while a victim is stopped, then the holders of the lock, then all others.
+    during their purchase. If these are fewer than two attempts, further attempts are added: first
+    those of the rivals, who buy while a victim is stopped, then those of the holders of the lock,
+    and then all the rest.
     """
     ranks = {rule: rank for rank, rule in enumerate(EXPLAINING_RULES)}
 
@@ -218,12 +219,12 @@ def _make_fault_lines(event: Event) -> Iterator[Line]:
     """Yield the line for an event of a fault.
 
     An event of the phase `arm`, in which the fault is prepared, has no line. An event of the phase
-    `prove` says whether the fault was seen to happen.
+    `prove` says which observation proves that the fault happened, or that there is no proof.
     """
     text = event.get("what", event["f"])
     phase = event.get("phase")
     if phase == "prove" and event["type"] == "fail":
-        yield Line(event["t"], Weight.FAULT, f"fault: it did not fire: {text}")
+        yield Line(event["t"], Weight.FAULT, f"fault: no proof that it happened: {text}")
     elif phase == "prove":
         yield Line(event["t"], Weight.EVIDENCE, f"seen: {text}")
     elif phase != "arm":

@@ -103,7 +103,7 @@ class Sheet:
 
 
 def make_sheet(runs: Sequence[Run], columns: Sequence[str]) -> Sheet:
-    """Return the table of some rushes, without OPTIONAL_COLUMN if every buyer has an answer."""
+    """Return the table of these runs, without OPTIONAL_COLUMN if every buyer has an answer."""
     has_unanswered_buyers = any(count_unanswered_buyers(run) for run in runs)
     columns = [name for name in columns if name != OPTIONAL_COLUMN or has_unanswered_buyers]
     return Sheet(columns, [(run, format_figures(run, runs, columns)) for run in runs])
@@ -270,7 +270,11 @@ def _format_relative_duration(run: Run, runs: Sequence[Run]) -> str:
 
 
 def describe_setup(summary: Summary) -> str:
-    """Return one sentence on the size of the rushes in a summary, the machine and the date."""
+    """Return one sentence on the buyers and units of each rush, the machine and the date.
+
+    In a rush many buyers try to buy at the same moment. `hold` is the time that each purchase
+    spends between its check and its decrement.
+    """
     machine = summary["machine"]
     first_run = summary["runs"][0]
     size = f"{first_run['buyers']} buyers, {first_run['initial_stock']} units"

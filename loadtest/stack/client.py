@@ -65,7 +65,7 @@ class Shop:
     url      its address, for instance http://127.0.0.1:8000
     token    the bearer token for opening sales and reading orders (SHOP_RESTOCK_TOKEN)
     timeout  seconds without an answer after which the shop counts as unreachable
-    name     the name of the node, if there are several
+    name     the name of the node, such as A; empty if the shop is not a node of a stack
     """
 
     def __init__(self, url: str, *, token: str = "", timeout: float = 10.0, name: str = "") -> None:
@@ -105,7 +105,7 @@ class Shop:
         if "strategies" not in answer:
             raise ShopUnreachable(
                 f"the server at {self.url} lists no strategies, so it is not this project's shop: "
-                "choose another with --host"
+                "choose another server with --host"
             )
         return list(answer["strategies"])
 
@@ -172,7 +172,7 @@ class Shop:
             if status < 400:
                 return _parse_object(answer_body)
         except (ShopUnreachable, ValueError) as error:
-            advice = "start one with make serve, or choose another with --host"
+            advice = "start a shop with make serve, or choose another server with --host"
             if self.name:
                 advice = f"the log of node {self.name} may say why"
             raise ShopUnreachable(f"no shop answers at {self.url} ({error}): {advice}") from error

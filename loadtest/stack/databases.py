@@ -9,10 +9,11 @@ from loadtest.stack.node import StackError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """A database of --database.
+    """A database that --database can choose.
 
-    server      the name of the server in /readyz
-    mode        a setting, such as the isolation level, that follows the server's name in tables
+    server      the name of the server, as the shop's /readyz has it
+    mode        a setting of the connections, such as the isolation level; in tables it follows the
+                server's name
     vendor      Django's name for the kind of database: postgresql, sqlite or mysql
     parameters  parameters of the database's URL
     needs_url   whether DATABASE_URL must name the server, because a run cannot start it

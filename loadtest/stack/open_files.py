@@ -14,8 +14,8 @@ def raise_file_limit(connections: int, *, process: str, advice: str) -> None:
     The limit holds for this process, and for each process that it starts from now on. Raises
     StackError if this machine allows fewer open files.
 
-    process  the process that needs the connections, as the error's message names it
-    advice   what the user can do instead of allowing more open files, in the same message
+    process  the name of the process that needs the connections, for the error's message
+    advice   what the user can do instead of allowing more open files, for the error's message
     """
     needed_files = connections + SPARE_FILES
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -61,8 +61,9 @@ SERVERS = ("gthread", "asgi")
 REDLOCK_SERVERS = 5
 #: The strategies that need the extra servers of a stack (Stack.extras).
 STRATEGIES_WITH_EXTRAS = frozenset({"redlock", "zookeeper"})
-#: Pauses of purchases: `point=milliseconds`. The strategy redis-in-transaction pauses between its
-#: release and its commit. Without this pause it would oversell only by luck.
+#: Pauses of purchases: `point=milliseconds`. The strategy redis-in-transaction releases its lock
+#: before its commit. It oversells if another buyer reads the stock between the two. Without a pause
+#: there this would happen only by luck.
 DEMO_PAUSES = "unlocked_before_commit=10"
 
 
@@ -199,7 +200,7 @@ class Stack:
         return next(filter(None, messages), "")
 
     def stop(self) -> None:
-        """Stop all nodes and servers of this run, nodes first. Signals do not interrupt it."""
+        """Stop all nodes and servers of this run, nodes first. Signals do not interrupt this."""
         with uninterrupted(self._print_running_nodes):
             self._stop_deadline = time.monotonic()
             # After a failure the answers to the last requests do not matter. So the nodes get no
@@ -284,7 +285,9 @@ class Stack:
         return {**make_child_environment(), **empty_file_variables, **variables}
 
     def _make_node_environment(self, number: int, environment: dict[str, str]) -> dict[str, str]:
-        """Return the environment variables of one node, among them its name in a history.
+        """Return the environment variables of one node.
+
+        SHOP_DEMO_NODE is the name under which the node records events.
 
         environment  the variables that all nodes share
         """

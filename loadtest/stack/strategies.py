@@ -50,7 +50,7 @@ def _describe_strategy(
     If the shop's entry in GET /strategies differs from these facts, the result has a `complaint`.
 
     entry        the strategy's entry in GET /strategies; None if it has none
-    environment  the variables of the nodes, which name the servers
+    environment  the variables of the nodes; the strategy is available if its setting is among them
     missing      setting, such as REDLOCK_URLS -> why its servers did not start
     database     the key in DATABASES of the nodes' database
     """

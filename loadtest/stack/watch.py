@@ -1,4 +1,4 @@
-"""A function that runs work in a thread, and abandons it as soon as a needed server has ended."""
+"""Work in a thread, which is abandoned as soon as a server that it needs has ended."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, wait

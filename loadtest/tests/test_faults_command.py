@@ -144,12 +144,12 @@ def test_output_has_the_reason_for_an_unknown_verdict(
 
     def run_fault_stub(fault: str, strategies: Sequence[StrategyFacts]) -> list[Cell]:
         return make_cells(
-            fault, strategies, verdict="unknown", as_expected=False, why="1 never asked"
+            fault, strategies, verdict="unknown", as_expected=False, why="1 buyer sent no request"
         )
 
     exit_code, output = run_faults(monkeypatch, run_fault_stub, "pause")
     assert exit_code == EXIT_CODES["unknown"]
-    assert "redis under pause: unknown, expected exact (1 never asked)" in output
+    assert "redis under pause: unknown, expected exact (1 buyer sent no request)" in output
 
 
 def test_results_are_written_after_each_fault(

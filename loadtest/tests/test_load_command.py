@@ -290,7 +290,7 @@ def test_refused_buyers_who_had_time_to_try_again_are_judged(outcome: str) -> No
     )
     run = judge_load(PLAN, measurement, ShopAfterRun([make_order(1)], 499))
     assert (run["verdict"], run["never_answered"]) == ("unknown", 1)
-    assert run["why"].startswith(f"1 had no final answer (1 {outcome})")
+    assert run["why"].startswith(f"1 buyer got no final answer (1 {outcome})")
 
 
 @pytest.mark.parametrize("name", ["fence", "amount", "product", "lock"])

@@ -214,7 +214,9 @@ def test_unknown_verdict_is_shown_with_its_reason(page: Page) -> None:
     state = {"sale": sale, "rush": {"on": False, "number": 1, "rush": None}, "steps": None}
     page.route("**/state?*", lambda route: route.fulfill(json=state))
     expect(page.locator("#explained")).to_have_text("The verdict is open.")
-    sale["why"] = "10 had no final answer (10 error); the shop's error was: line 3: NameError"
+    sale["why"] = (
+        "10 buyers got no final answer (10 error); the shop's error was: line 3: NameError"
+    )
     expect(page.locator("#explained")).to_have_text(f"The verdict is open: {sale['why']}")
 
 

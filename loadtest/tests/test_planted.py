@@ -154,7 +154,7 @@ def test_stock_seen_too_low_by_all_buyers_is_found() -> None:
 
 @pytest.mark.parametrize(
     ("arrivals", "never_asked", "never_arrived", "why"),
-    [(7, 1, 0, "1 never asked"), (6, 0, 1, "1 buyer never arrived")],
+    [(7, 1, 0, "1 buyer sent no request"), (6, 0, 1, "1 buyer never became ready to buy")],
 )
 def test_rush_with_a_buyer_without_a_request_is_unknown(
     arrivals: int, never_asked: int, never_arrived: int, why: str

@@ -19,7 +19,7 @@ def test_orders_are_compared_with_the_stock() -> None:
     finding = require_only_finding(sale.judge(stock_left=1), "lost_update")
     assert finding.description == "2 orders took 1 unit: 1 decrement was erased"
     finding = require_only_finding(sale.judge(stock_left=-1), "lost_update")
-    assert finding.description == "2 orders took 3 units: 1 unit went without an order"
+    assert finding.description == "2 orders took 3 units: 1 unit left the stock without an order"
     assert sale.judge(stock_left=1).verdict == "unknown"
 
 
@@ -34,7 +34,7 @@ def test_missing_acknowledged_order_is_a_lost_ack() -> None:
     sale.request(62, "rival-3")
     sale.answer(63, "rival-3", "sold_out")
     finding = require_only_finding(sale.judge(), "lost_ack")
-    assert finding.description == "rival-3 was answered with order 33; there is none"
+    assert finding.description == "rival-3 was answered with order 33; no such order exists"
     assert finding.attempts == ("rival-3",)
 
 
@@ -43,7 +43,7 @@ def test_acknowledged_order_without_a_buyer_is_not_called_missing() -> None:
     sale = sequential_sale()
     sale.orders[0]["key"] = ""
     descriptions = [finding.description for finding in sale.judge().findings]
-    assert "victim was answered with order 31; that order names no buyer" in descriptions
+    assert "victim was answered with order 31; that order has no buyer's key" in descriptions
 
 
 def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
@@ -71,7 +71,10 @@ def test_sold_out_before_the_last_unit_can_be_sold_is_found() -> None:
     """The buyer of the last unit reads the stock at 23 ms. Until then the unit cannot be sold."""
     assert make_sale_with_sold_out_at(23.1).judge().violations == ()
     finding = require_only_finding(make_sale_with_sold_out_at(22.9).judge(), "false_sold_out")
-    assert finding.description == "rival-3 was answered sold_out when at most 1 of 2 units had gone"
+    assert (
+        finding.description
+        == "rival-3 was answered sold_out when at most 1 of 2 units had been sold"
+    )
     assert finding.attempts == ("rival-3",)
     assert make_sale_with_sold_out_at(22.9).judge().verdict == "unknown"
 

@@ -157,7 +157,7 @@ def test_story_says_that_a_fault_did_not_fire() -> None:
     sale = sequential_sale()
     sale.add_fault(3, "prove", "process 12 is in state S", type="fail")
     lines = tell_story(sale.judge())
-    assert " 0.001 s  fault: it did not fire: process 12 is in state S" in lines
+    assert " 0.001 s  fault: no proof that it happened: process 12 is in state S" in lines
 
 
 def test_repeated_read_is_shown_once_until_the_stock_changes() -> None:

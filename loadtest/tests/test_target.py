@@ -362,11 +362,11 @@ def test_run_has_the_descriptions_of_all_findings() -> None:
     run = rush_and_judge(
         StubTarget(make_buyer_orders(0, 1, 2), stock_left=0), 4 * SOLD + 2 * SOLD_OUT
     )
-    lost_ack = "rush/buyer-3 was answered sold, without a number; there is none"
+    lost_ack = "rush/buyer-3 was answered sold, without a number; it has no order"
     assert run["findings"][1] == lost_ack
     assert f"stub: {lost_ack}" in explain_run(cast(Run, run))
     why = rush_and_judge(StubTarget(make_buyer_orders(0, 1, 2, 3), stock_left=0), 6 * SOLD)["why"]
-    assert why == "rush/buyer-4 was answered sold, without a number; there is none (1 more)"
+    assert why == "rush/buyer-4 was answered sold, without a number; it has no order (1 more)"
 
 
 class QueuedTarget(StubTarget):
@@ -411,7 +411,7 @@ def test_buyer_without_a_clear_answer_may_have_an_order(orders: Any) -> None:
         run = rush_and_judge(StubTarget(orders, stock_left=0), answers)
         assert (run["verdict"], run["violations"], run["orders"]) == ("unknown", [], 4)
         assert run["outcomes"][outcome] == 1
-    assert run["why"] == "1 had no final answer (1 error); the shop's error was: no such page"
+    assert run["why"] == "1 buyer got no final answer (1 error); the shop's error was: no such page"
 
 
 @pytest.mark.parametrize("opening_stock", [3, 40])

@@ -93,7 +93,7 @@ def test_finding_has_the_order_numbers_of_the_shop() -> None:
     )
     assert run["findings"] == ["rush/buyer-3 was answered with order no-4; it has order other"]
     run = rush_and_judge(StubTarget(STOCK, stock_left=0), 3 * SOLD + 3 * SOLD_OUT)
-    assert run["findings"] == ["order 4 of 4 names no buyer, and no answer has its number"]
+    assert run["findings"] == ["order 4 of 4 has no buyer's key, and no answer has its number"]
 
 
 # --- orders from before the rush ------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_ghost_order_does_not_count_as_matched_by_its_number() -> None:
         StubTarget(orders, stock_left=0), 3 * SOLD + 3 * SOLD_OUT, numbered_answers=True
     )
     assert "no buyer" not in str(run["judged"])
-    assert run["why"] == "order no-9 is walk-in's, who is not a buyer of the rush"
+    assert run["why"] == "order no-9 belongs to walk-in, who is not a buyer of the rush"
 
 
 def test_judged_facts_of_some_rushes_are_listed_with_their_numbers() -> None:
@@ -292,7 +292,7 @@ def test_number_without_its_prefix_is_matched_by_its_buyer() -> None:
     """
     target = StubTarget(make_numbered_orders([1, 2, 3]), stock_left=0)
     run = judge_numbered_rush(target, ["EU-1", "EU-2", "EU-3", "US-3"])
-    assert run["findings"][1] == "rush/buyer-3 was answered with order US-3; there is none"
+    assert run["findings"][1] == "rush/buyer-3 was answered with order US-3; no such order exists"
 
 
 def test_number_with_two_prefixes_is_matched_by_its_buyer() -> None:

@@ -80,7 +80,7 @@ def test_sale_with_a_buyer_without_a_final_answer_is_unknown(outcome: str) -> No
     """
     judgement = judge_sale(f"ss,{outcome}")
     assert (judgement.verdict, judgement.violations, judgement.never_answered) == ("unknown", (), 1)
-    assert judgement.why.startswith(f"1 had no final answer (1 {outcome})")
+    assert judgement.why.startswith(f"1 buyer got no final answer (1 {outcome})")
     judgement = judge_sale(f"s,{outcome}", orders=1, stock_left=1)
     assert (judgement.verdict, judgement.violations, judgement.outcomes[outcome]) == (
         "unknown",
