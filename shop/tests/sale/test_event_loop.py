@@ -37,7 +37,7 @@ async def wait_until(condition: Callable[[], object]) -> None:
 
 
 @asynccontextmanager
-async def queue_of_buyers(
+async def queue_buyers(
     shop: ShopInLoop, lock: str, waiting: int
 ) -> AsyncIterator[tuple[FirstBuyerGate, list[asyncio.Task[JsonReply]]]]:
     """In the block, buyer `b0` is stopped in the critical section, and other buyers wait for it.
@@ -75,7 +75,7 @@ def test_queued_purchase_ends_if_the_client_disconnects(settings: Settings) -> N
     open_sale(10)
 
     async def test(shop: ShopInLoop) -> None:
-        async with queue_of_buyers(shop, "redis", waiting=1) as (_, purchases):
+        async with queue_buyers(shop, "redis", waiting=1) as (_, purchases):
             refusal = await shop.buy(buyer="b9")
             assert (refusal.status, refusal.body["outcome"]) == (429, "full")
             purchases[1].cancel()
@@ -107,7 +107,7 @@ def test_purchase_that_waits_in_a_thread_completes_after_a_disconnect(
     open_sale(10)
 
     async def test(shop: ShopInLoop) -> None:
-        async with queue_of_buyers(shop, lock, waiting=1) as (_, purchases):
+        async with queue_buyers(shop, lock, waiting=1) as (_, purchases):
             purchases[1].cancel()
             await asyncio.sleep(0)
             assert (await shop.buy(lock=lock, buyer="b9")).status == 429, (
@@ -133,7 +133,7 @@ def test_purchase_without_a_thread_ends_if_the_client_disconnects() -> None:
 
     async def test(shop: ShopInLoop) -> None:
         threads = shop.application.threads.whole_purchases
-        async with queue_of_buyers(shop, "token", waiting=0) as (gate, purchases):
+        async with queue_buyers(shop, "token", waiting=0) as (gate, purchases):
             queued = asyncio.create_task(shop.buy(lock="token", buyer="b9"))
             await wait_until(threads._work_queue.qsize)  # until the queue is not empty
             queued.cancel()
@@ -156,7 +156,7 @@ def test_purchase_completes_after_a_disconnect_in_the_critical_section(lock: str
     open_sale(10)
 
     async def test(shop: ShopInLoop) -> None:
-        async with queue_of_buyers(shop, lock, waiting=1) as (_, purchases):
+        async with queue_buyers(shop, lock, waiting=1) as (_, purchases):
             for _ in range(3):  # a repeated cancel must not free the lock during the write
                 purchases[0].cancel()
                 await asyncio.sleep(0)

@@ -49,7 +49,7 @@ def delete_locks() -> None:
 
 
 @contextmanager
-def stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Interleaving]]:
+def make_stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor, Interleaving]]:
     """Stop a buyer who holds the lock at the point `at` of its purchase, and delete the lock.
 
     A point is a named place in the code of a purchase (shop/sale/points.py).
@@ -72,7 +72,7 @@ def test_fence_claimed_at_the_read_blocks_the_rival() -> None:
     at the read, both would read 10.
     """
     sale = open_sale(10)
-    with stale_holder(at="after_read") as (stale, rival, threads):
+    with make_stale_holder(at="after_read") as (stale, rival, threads):
         rival.run_to("acquired").resume()
         eventually(has_waiting_statement, what="the rival's claim waits for the row")
         assert stale.finish().stock_seen == 10
@@ -88,7 +88,7 @@ def test_stale_holder_is_refused_after_the_rival_wrote() -> None:
     The row then has the rival's fence, which is higher, so the stale holder's claim is refused.
     """
     open_sale(10)
-    with stale_holder(at="acquired") as (stale, rival, _):
+    with make_stale_holder(at="acquired") as (stale, rival, _):
         rival.finish()
         with pytest.raises(Lost, match="fenced off"):
             stale.finish()
@@ -233,8 +233,8 @@ def reset_during_a_purchase(lock: str, *, at: str) -> None:
     fence_ahead = set_fence_ahead()
     # The last fence in Redis. The next lock gets a higher one, so the row does not refuse it.
     locks_client().set(f"lock:{{{lock}:{APPLE}}}:fence", fence_ahead + 5)
-    with Interleaving() as run:
-        stale = run.start("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
+    with Interleaving() as threads:
+        stale = threads.start("stale", partial(check_out, Attempt(APPLE, "stale", lock)))
         stale.run_to(at)
         delete_locks()
         reset_fence()

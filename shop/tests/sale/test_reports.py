@@ -38,7 +38,7 @@ from shop.tests.servers import RESTOCK_TOKEN
 pytestmark = rolled_back
 
 
-def restock(fields: dict[str, Any], headers: dict[str, str] = BEARER) -> JsonReply:
+def post_restock(fields: dict[str, Any], headers: dict[str, str] = BEARER) -> JsonReply:
     """Send POST /restock, by default with the bearer token that the shop requires."""
     client = Client()
     return parse_reply(
@@ -55,7 +55,7 @@ def test_restock_opens_a_sale_and_returns_its_report(units: int, lock: str) -> N
     Sales of other products stay open. The default product is `apple`.
     """
     apples = open_sale(3)
-    reply = restock({"product": "pear", "stock": units, "lock": lock})
+    reply = post_restock({"product": "pear", "stock": units, "lock": lock})
     sale = Sale.objects.get(product__name="pear")
     assert reply.status == 201
     assert reply.body == expected_report(
@@ -64,7 +64,7 @@ def test_restock_opens_a_sale_and_returns_its_report(units: int, lock: str) -> N
     assert Product.objects.get(name="pear").sale == sale
     apples.refresh_from_db()
     assert apples.closed_at is None, "sales of other products stay open"
-    assert restock({"stock": "5"}).body["product"] == APPLE
+    assert post_restock({"stock": "5"}).body["product"] == APPLE
 
 
 # --- a repeated restock ---------------------------------------------------------------------------
@@ -75,17 +75,17 @@ CRON_HEADERS = BEARER | {"Idempotency-Key": "cron-1"}
 def test_restock_with_a_used_key_returns_its_sale() -> None:
     """A repeated restock opens no sale. It returns the report of the sale that its key opened."""
     fields = {"stock": 10}
-    first = restock(fields, CRON_HEADERS)
+    first = post_restock(fields, CRON_HEADERS)
     buy(buyer="ada")
-    retry = restock(fields, CRON_HEADERS)
+    retry = post_restock(fields, CRON_HEADERS)
     assert (first.status, retry.status) == (201, 200)
     assert retry.body == first.body | {"orders": 1, "stock_left": 9}
     assert Sale.objects.filter(idempotency_key="cron-1").count() == 1
     assert buy(buyer="eve").body["sale"] == first.body["sale"]
-    assert restock(fields).body["sale"] != first.body["sale"], (
+    assert post_restock(fields).body["sale"] != first.body["sale"], (
         "without a key every restock opens a sale"
     )
-    assert restock(fields, CRON_HEADERS).body["open"] is False
+    assert post_restock(fields, CRON_HEADERS).body["open"] is False
 
 
 @pytest.mark.parametrize("difference", [{"stock": 11}, {"product": "pear"}])
@@ -94,15 +94,15 @@ def test_reused_key_with_a_different_restock_is_422(difference: dict[str, Any]) 
 
     difference  that field, with its new value
     """
-    first = restock({"stock": 10}, CRON_HEADERS)
-    reply = restock({"stock": 10} | difference, CRON_HEADERS)
+    first = post_restock({"stock": 10}, CRON_HEADERS)
+    reply = post_restock({"stock": 10} | difference, CRON_HEADERS)
     assert_refused(reply, 422, KeyReused.text)
     assert count_orders_and_stock() == (0, 10)
     assert Sale.objects.get(closed_at=None).pk == first.body["sale"]
 
 
 def test_restock_with_a_bad_key_is_400() -> None:
-    reply = restock({"stock": 10}, BEARER | {"Idempotency-Key": "two words"})
+    reply = post_restock({"stock": 10}, BEARER | {"Idempotency-Key": "two words"})
     assert_refused(reply, 400, "bad Idempotency-Key", "1 to 255 printable ASCII characters")
 
 
@@ -111,9 +111,9 @@ def test_repeated_restock_does_not_close_the_sale() -> None:
 
     If the repeated request closed the sale first, a rollback would not undo the change in Redis.
     """
-    restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
+    post_restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
     (first_order,) = promise_orders("ada")
-    restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
+    post_restock({"stock": 2, "lock": "reserve"}, CRON_HEADERS)
     (second_order,) = promise_orders("bob")
     assert second_order > first_order
     assert count_orders_and_stock() == (2, 0)
@@ -127,7 +127,7 @@ def test_concurrent_restocks_with_one_key_open_one_sale() -> None:
     def send_restock(_: int) -> int:
         barrier.wait(TIMEOUT_SECONDS)
         try:
-            return int(restock({"stock": 10}, CRON_HEADERS).body["sale"])
+            return int(post_restock({"stock": 10}, CRON_HEADERS).body["sale"])
         finally:
             connection.close()
 
@@ -222,15 +222,15 @@ def test_restock_without_the_token_is_403(bearer: str, settings: Settings) -> No
     if bearer == "none":
         settings.SHOP_RESTOCK_TOKEN = ""
         bearer = ""
-        assert restock({"stock": 9}, {}).status == 403
-    reply = restock({"stock": 9}, {"Authorization": f"Bearer {bearer}"})
+        assert post_restock({"stock": 9}, {}).status == 403
+    reply = post_restock({"stock": 9}, {"Authorization": f"Bearer {bearer}"})
     assert_refused(reply, 403, TOKEN_ERROR)
     assert Sale.objects.filter(initial_stock=9).count() == 0
 
 
 @pytest.mark.parametrize("units", [-1, 1_000_001, 10**30, 1.5, "many", "", None, True, [1]])
 def test_bad_stock_is_400_with_the_bounds(units: Any) -> None:
-    reply = restock({"stock": units})
+    reply = post_restock({"stock": units})
     assert_refused(reply, 400, f"bad stock: {units!r}", "a whole number from 0 to 1000000")
 
 

@@ -38,7 +38,7 @@ def test_plain_read_under_a_late_lock_oversells_at_repeatable_read(
     `lock-then-claim` reads by an UPDATE, and `redis` locks before the transaction, so both sell the
     unit once in each mode.
     """
-    orders = run_script(
+    orders_by_strategy = run_script(
         "late_lock",
         "lock-then-read",
         "lock-then-claim",
@@ -47,7 +47,11 @@ def test_plain_read_under_a_late_lock_oversells_at_repeatable_read(
         redis_url=os.environ["REDIS_URL"],
     )
     orders_after_plain_read = 2 if mode == "repeatable-read" else 1
-    assert orders == {"lock-then-read": orders_after_plain_read, "lock-then-claim": 1, "redis": 1}
+    assert orders_by_strategy == {
+        "lock-then-read": orders_after_plain_read,
+        "lock-then-claim": 1,
+        "redis": 1,
+    }
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -36,7 +36,7 @@ buy_by_counter = partial(buy, lock="counter")
 
 
 def read_counter(sale: int = SALE) -> tuple[int | None, set[bytes]]:
-    """Return the number of free units of a sale, and the ids of its reservations.
+    """Return what Redis has of a sale: the number of free units, and the ids of the reservations.
 
     The number is None if Redis has no counter for the sale.
     """

@@ -58,7 +58,7 @@ def skip_without_transaction(lock: str) -> None:
 
 
 @contextmanager
-def short_timeouts(settings: Settings) -> Iterator[None]:
+def shorten_timeouts(settings: Settings) -> Iterator[None]:
     """In the block, limit each wait of this thread for a lock or a row to 20 ms."""
     settings.SHOP_LOCK_WAIT = 0.02
     with connection.cursor() as cursor:
@@ -154,7 +154,7 @@ def test_expired_wait_is_busy_and_sells_nothing(lock: str, settings: Settings) -
     with Interleaving() as threads:
         bob = threads.start("bob", partial(buy, lock=lock, buyer="bob"))
         bob.run_to("before_commit")
-        with short_timeouts(settings):
+        with shorten_timeouts(settings):
             reply = buy(lock=lock, buyer="ada", key="k1")
         bobs_reply = bob.finish()
     assert (reply.status, reply.body["outcome"]) == (503, "busy")

@@ -132,7 +132,7 @@ def start_waiting_buyer(
     return actor
 
 
-def purchase_of(lock: str, buyer: str, **fields: str) -> Callable[[], JsonReply]:
+def prepare_purchase(lock: str, buyer: str, **fields: str) -> Callable[[], JsonReply]:
     """Return a function that buys under this strategy, for a thread of an Interleaving."""
     return partial(buy, lock=lock, buyer=buyer, **fields)
 
@@ -161,8 +161,8 @@ def test_last_unit_of_the_second_bucket_is_sold_once(
     """
     sale = open_sale(2, lock="buckets")
     with Interleaving() as threads:
-        a = threads.start("A", purchase_of("buckets", "A")).run_to("after_read")
-        b = threads.start("B", purchase_of("buckets", "B")).run_to("after_read")
+        a = threads.start("A", prepare_purchase("buckets", "A")).run_to("after_read")
+        b = threads.start("B", prepare_purchase("buckets", "B")).run_to("after_read")
         assert buy(lock="buckets", buyer="third").status == 201
         a.run_to("after_read")  # A tries again, and reads the second bucket
         b.run_to("after_read")
@@ -186,9 +186,9 @@ def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
     """Buyers A and B have locked both units, so C waits. C gets B's unit if B rolls back."""
     sale = open_sale(2, lock="skip-locked")
     with Interleaving() as threads:
-        a = threads.start("A", purchase_of("skip-locked", "A")).run_to("after_read")
-        b = threads.start("B", purchase_of("skip-locked", "B")).run_to("before_commit")
-        c = start_waiting_buyer(threads, "C", purchase_of("skip-locked", "C"))
+        a = threads.start("A", prepare_purchase("skip-locked", "A")).run_to("after_read")
+        b = threads.start("B", prepare_purchase("skip-locked", "B")).run_to("before_commit")
+        c = start_waiting_buyer(threads, "C", prepare_purchase("skip-locked", "C"))
         assert a.finish().status == 201
         assert c.is_between_steps(), "C should wait, because B may still roll back"
         if b_rolls_back:
@@ -206,13 +206,13 @@ def test_concurrent_repeat_of_a_request_returns_its_unit() -> None:
     Buyer C buys that unit.
     """
     sale = open_sale(2, lock="skip-locked")
-    request = purchase_of("skip-locked", "A", key="k1")
+    request = prepare_purchase("skip-locked", "A", key="k1")
     with Interleaving() as threads:
         first = threads.start("first", request).run_to("before_commit")
         second = threads.start("second", request).run_to("after_read")
         second.resume()
         eventually(has_waiting_statement, what="the second request waits for the first")
-        c = threads.start("C", purchase_of("skip-locked", "C")).resume()
+        c = threads.start("C", prepare_purchase("skip-locked", "C")).resume()
         assert first.finish().status == 201
         assert (second.finish().status, c.finish().status) == (200, 201)
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
@@ -224,8 +224,8 @@ def test_buyers_of_different_units_do_not_wait(lock: str, monkeypatch: pytest.Mo
     open_sale(2, lock=lock)
     with Interleaving() as threads:
         monkeypatch.setattr(random, "choice", min)  # A takes the first bucket, B the last one
-        a = threads.start("A", purchase_of(lock, "A")).run_to("before_commit")
+        a = threads.start("A", prepare_purchase(lock, "A")).run_to("before_commit")
         monkeypatch.setattr(random, "choice", max)
-        assert threads.start("B", purchase_of(lock, "B")).finish().status == 201
+        assert threads.start("B", prepare_purchase(lock, "B")).finish().status == 201
         assert a.finish().status == 201
     assert count_orders_and_stock() == (2, 0)

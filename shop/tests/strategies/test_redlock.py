@@ -57,13 +57,13 @@ def read_votes(lock: RedlockLock, *server_numbers: int) -> list[object]:
 
 
 @committed
-@pytest.mark.parametrize("stopped_servers", [2, 3])
+@pytest.mark.parametrize("stopped_count", [2, 3])
 def test_redlock_needs_three_of_five_servers(
-    stopped_servers: int, redlock_urls: None, five_valkeys: list[Valkey]
+    stopped_count: int, redlock_urls: None, five_valkeys: list[Valkey]
 ) -> None:
     """With two servers stopped the shop sells. With three it refuses, and deletes its two votes."""
     open_sale(1)
-    outages = [Outage(server) for server in five_valkeys[:stopped_servers]]
+    outages = [Outage(server) for server in five_valkeys[:stopped_count]]
     try:
         for outage in outages:
             outage.begin()
@@ -71,7 +71,7 @@ def test_redlock_needs_three_of_five_servers(
     finally:
         for outage in outages:
             outage.end()
-    if stopped_servers == 2:
+    if stopped_count == 2:
         assert (reply.status, count_orders_and_stock()) == (201, (1, 0))
     else:
         assert_retry_later(reply, "unavailable", LOCK_SERVER_ERROR)

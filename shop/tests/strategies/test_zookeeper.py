@@ -63,7 +63,7 @@ def read_queue(lock: ZookeeperLock) -> list[str]:
     return lock._list_nodes(SESSION_TIMEOUT_SECONDS)
 
 
-def sequence_number(node: str) -> str:
+def get_sequence_number(node: str) -> str:
     """Return the ten digits that ZooKeeper has appended to the name of a node."""
     return node[-10:]
 
@@ -84,7 +84,8 @@ def test_buyers_get_the_lock_in_order(lock: ZookeeperLock) -> None:
                 eventually(
                     lambda: len(read_queue(lock)) == len(purchases) + 1, what="the buyer waits"
                 )
-            *watched_nodes, _ = sorted(read_queue(lock), key=sequence_number)  # all but the last
+            # No node is after the last one, so no waiter watches it.
+            *watched_nodes, _ = sorted(read_queue(lock), key=get_sequence_number)
 
             def count_watchers() -> list[int]:
                 watchers = lock.client._data_watchers
