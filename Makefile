@@ -1,7 +1,7 @@
 # make doctor what this machine has and lacks, and what to do next
 # make demo   200 buyers, 100 units: without a lock, with an article's, with RedisLock
 # make matrix every strategy, each compared with its expected verdict
-# make faults every fault made for real, each strategy compared with its expected verdict
+# make faults every fault injected into real servers, each strategy compared with its expected verdict
 # make chaos  random faults at random times, ARGS="--minutes 30 --seed 1"
 # make growth rushes of 200 to 5,000 buyers: seconds, memory, threads, processors
 # make bench  RedisLock compared with other locks

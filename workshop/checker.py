@@ -91,7 +91,7 @@ def _check_rush(bench: Bench) -> Refusal | None:
 
 
 class Checker:
-    """Checks copies of participants' files. The first check starts the servers."""
+    """Checks copies of participants' files. The first check that needs the servers starts them."""
 
     def __init__(self, out: Console, log: IO[bytes]) -> None:
         self.out = out

@@ -42,7 +42,8 @@ COMMANDS_THAT_END_A_RUN = (*QUIT_COMMANDS, "run", "page", "next", "goto")
 #: Exit codes with which a lesson's command has not failed. 1 means that a verdict is not the
 #: expected one.
 RUN_EXIT_CODES = (0, 1)
-#: The exit code of a command that is unknown, cannot be run now, or was interrupted by Ctrl-C.
+#: The exit code of a command that is unknown, cannot be run now, or lacks an answer to its question
+#: because the input ended, or because Ctrl-C was pressed in a session.
 NOT_DONE_EXIT_CODE = 2
 
 

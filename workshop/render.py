@@ -219,5 +219,5 @@ def show_text(out: Console, lesson: Lesson, *, with_answer: bool) -> None:
         return
     text_before_answer = lesson.text.partition("## Observe\n")[0]
     out.print(Markdown(text_before_answer))
-    out.print("Predict first: type a letter (or predict, if you have no idea), then run.")
+    out.print("Predict first: type a letter, then run. (predict asks for one; Enter: no idea.)")
     out.print("After that, explain shows the whole text.")

@@ -386,6 +386,7 @@ def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> d
         return stack.find_leaked_keys() - leaked_keys_before
 
     wait_for(lambda: not find_new_leaked_keys(), LEAKED_KEY_TIMEOUT_SECONDS)
+    leaked_keys = find_new_leaked_keys()
     run = judge_rush(
         plan,
         buyers_report,
@@ -398,7 +399,7 @@ def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> d
         judging_scope=describe_judging_scope(repeatable=True, lists_orders=True, shows_stock=True),
         nodes_recorded=True,
         # Stack.find_leaked_keys() returns `<server number>/<database>/<key>`.
-        leaked_keys=sorted(key.split("/", 2)[2] for key in find_new_leaked_keys()),
+        leaked_keys=sorted(key.split("/", 2)[2] for key in leaked_keys),
     )
     mark_incomplete_as_unknown(run)
     return run

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from .. import LockTimeout, RedisLock, client_resources
+from .. import LockTimeout, RedisLock, Release, client_resources
 from ..testing.server import Server
 from .waiting import StartWorker, hold_lock, run_in_thread, start_waiter, wait_until_queued
 
@@ -155,7 +155,7 @@ def test_late_wake_up_does_not_release_a_held_lease(client: redis.Redis, lock: R
 
     (The process releases a lease that is granted to a waiter which has given up.)
     """
-    with hold_lock(lock):
+    with hold_lock(lock) as first_lease:
         waiter = start_waiter(lock)
     lease = waiter.result(5)
     client.publish(lock._wakeups.waiters.channel, "not a wake-up")  # it is ignored
@@ -167,4 +167,5 @@ def test_late_wake_up_does_not_release_a_held_lease(client: redis.Redis, lock: R
         later_waiter = start_waiter(RedisLock(client, "later", ttl=10))
     later_waiter.result(5).release()
     assert lock.inspect().owner == lease.token
+    assert first_lease.outcome is Release.RELEASED
     lease.release()

@@ -117,7 +117,7 @@ class Buyers(Driver):
         handle_point() stops the thread until the buyer's next turn.
         """
         connection.ensure_connection()  # connect now, and not during the buyer's first turn
-        stop_before_commit(self._record_statement_timeouts)
+        signal_before_commit(self._record_statement_timeouts)
         with connection.execute_wrapper(self._execute_recording_timeouts):
             point_reached.send("begin")
             while True:
@@ -228,7 +228,7 @@ def run_schedule(lock: str, schedule: str, units: int) -> ScheduleRun:
     return ScheduleRun(schedule, buyers.log, sale_report(sale.pk, buyers=2))
 
 
-def stop_before_commit(
+def signal_before_commit(
     make_commit_context: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
     """Make this thread's connection send the signal `point_reached` before each COMMIT.

@@ -11,7 +11,7 @@ ttl.
     time 5.0   A's whole process is stopped
     time 30    the key expires
     time 31    B takes the lock, reads a stock of 1 too and sells it
-    time 60    A's process goes on where it was, and sells the same unit
+    time 60    A's process continues where it was, and sells the same unit
 
 The load test's fault `pause` shows this flaw. If Redis loses the lock, the holder does not notice
 either: `restart` and `failover` show that. With a lease time, as in article A3's

@@ -7,7 +7,7 @@ in the holder's process, the watchdog, renews the lock while the holder works.
     time 0.5   A's whole process is stopped: a full garbage collection, a virtual machine moved
     time 3.0   the key expires
     time 3.1   B takes the lock, reads a stock of 1 too and sells it
-    time 9.0   A's process goes on where it was, and sells the same unit
+    time 9.0   A's process continues where it was, and sells the same unit
 
 The load test's fault `pause` shows this flaw; `slow` no longer breaks the lock. If Redis loses the
 lock, the holder does not notice either: `restart` and `failover` show that.

@@ -8,7 +8,7 @@ deletes a node when the session of its client ends.
     time 0.0   A has the lowest node, reads a stock of 1, and its whole process is stopped
     time 1.0   the server has not heard from A for the session timeout, and ends A's session
     time 1.1   B is next, reads a stock of 1 too and sells it
-    time 9.0   A's process goes on, and sells the same unit before its client learns of the end
+    time 9.0   A's process continues, and sells the same unit before its client learns of the end
 
 The load test's fault `pause` shows this flaw. The czxid of the node, a number that rises with every
 acquisition, is the lease's `fence`. A database that checked the fence would refuse A's write, but

@@ -13,17 +13,10 @@ from servers.embedded import ROOT
 INCONCLUSIVE = 6
 #: A script that replaces every program. It appends its name and arguments to the file $CALLS. If
 #: they match the pattern $FAILING, the script removes the first line of the file $CODES, and ends
-#: with the exit code in this line. Otherwise it succeeds. After `python3 -m venv FOLDER`, the
-#: folder contains this script as `bin/python`.
+#: with the exit code in this line. Otherwise it succeeds.
 STUB = """#!/bin/sh
 line="$(basename "$0") $*"
 echo "$line" >> "$CALLS"
-case "$line" in
-    "python3 -m venv"*)
-        for folder; do :; done  # the last argument
-        mkdir -p "$folder/bin"
-        ln -sf "$STUB" "$folder/bin/python" ;;
-esac
 case "$line" in
     $FAILING)
         code=$(sed -n 1p "$CODES")
@@ -72,7 +65,6 @@ def run_ci(folder: Path, failing: str, codes: list[int]) -> tuple[int, list[str]
             "PATH": f"{programs}:{os.environ['PATH']}",
             "CALLS": str(calls_file),
             "CODES": str(codes_file),
-            "STUB": str(stub),
             "FAILING": failing,
         },
         capture_output=True,
@@ -129,6 +121,19 @@ def test_failed_tests_of_the_locks_are_not_repeated(tmp_path: Path) -> None:
     code, calls = run_ci(tmp_path, "make -j 2*", [2, 0])
     assert code == 2
     assert len(calls) == 1
+
+
+def test_locks_are_tested_on_redis_with_the_named_redis_py() -> None:
+    """`make test-redis-py-7.4` installs redis-py 7.4 with any patch, and the tests start Redis."""
+    commands = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", "test-redis-py-7.4"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert 'pip install -q "redis~=7.4.0"' in commands
+    assert "LOCKS_TEST_SERVER=$(command -v redis-server)" in commands
 
 
 def test_make_runs_one_module_of_the_locks_with_pyproject_toml() -> None:

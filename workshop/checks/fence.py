@@ -16,7 +16,7 @@ from shop.sale import opening
 from shop.sale.points import point_reached
 from shop.sale.reports import sale_report
 from shop.schedules.interleaving import Interleaving
-from shop.schedules.two_buyers import stop_before_commit
+from shop.schedules.two_buyers import signal_before_commit
 from workshop import kit
 from workshop.checks.purchases import (
     AMPLE_STOCK,
@@ -127,7 +127,7 @@ def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | 
     statements_of_a: list[str] = []
 
     def buy_with_pause() -> str:
-        stop_before_commit()
+        signal_before_commit()
         pause = partial(point_reached.send, "paused")
         with interrupt_before_statement(before_statement, pause) as sent_statements:
             try:

@@ -52,7 +52,7 @@ import { makeTimelineRows } from "./timeline.js";
 
 /** @type {Record<string, string>} Event -> the turn that ends it, whose button replaces the event's. */
 const END_OF_EVENT = { P: "G" };
-/** The turn in which a waiting buyer goes on waiting; worlds.py explains all letters. */
+/** The turn in which a waiting buyer keeps waiting; worlds.py explains all letters. */
 const WAIT = "W";
 
 /** @type {LevelsData} */
