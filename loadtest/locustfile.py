@@ -39,13 +39,13 @@ class ShopUser(FastHttpUser):
     def take_part(self) -> None:
         self.buyers = rushes.get_buyers()
         buyer = self.buyers.add_buyer(self)
-        steps = self.buyers.get_steps(self)  # connect() and buy() below, or those of --target
-        steps.connect(buyer)
+        requester = self.buyers.get_requester(self)  # has connect() and buy(), as those below
+        requester.connect(buyer)
         # buy() builds its request. The request then waits at the barrier, in a hook that
         # add_buyer() has set: see loadtest/rush/local_buyers.py.
-        answer = self.buyers.send_purchase(buyer, steps.buy)
+        answer = self.buyers.send_purchase(buyer, requester.buy)
         while self.buyers.wait_before_retry(answer):
-            answer = self.buyers.send_purchase(buyer, steps.buy)
+            answer = self.buyers.send_purchase(buyer, requester.buy)
         self.buyers.finish()  # waits until Locust ends the rush
 
     def connect(self, buyer: Buyer) -> None:

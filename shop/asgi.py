@@ -98,7 +98,7 @@ def make_replaying_receive(body: bytes, receive: Receive) -> Receive:
 
 
 def _do_nothing(*_: object) -> Any:
-    """Stand in for a method that a middleware does not define, and for its `get_response`."""
+    """Do nothing: used in place of a middleware's `get_response`, or of a hook that it lacks."""
 
 
 class Application(ASGIHandler):
@@ -117,7 +117,8 @@ class Application(ASGIHandler):
     def __init__(self) -> None:
         super().__init__()
         self.threads = ThreadPools(settings.WEB_THREADS)
-        self._starts_in_this_turn = asyncio.Semaphore(MAX_PURCHASES_PER_TURN)
+        #: Acquired by a purchase before it begins, and released in the next turn of the event loop.
+        self._purchase_starts = asyncio.Semaphore(MAX_PURCHASES_PER_TURN)
         self._middleware = [
             middleware_class(_do_nothing)
             for middleware_class in map(import_string, settings.MIDDLEWARE)
@@ -178,7 +179,7 @@ class Application(ASGIHandler):
 
         At most MAX_PURCHASES_PER_TURN purchases begin in one turn (iteration) of the event loop.
         """
-        async with self._starts_in_this_turn:
+        async with self._purchase_starts:
             await asyncio.sleep(0)  # holds the semaphore until the next turn of the event loop
         request, answer = self.create_request(scope, BytesIO(body))
         if request is not None:

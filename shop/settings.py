@@ -41,8 +41,8 @@ MISSING_SETTINGS: list[str] = [
 
 # --- The shop -----------------------------------------------------------------------------------
 
-#: Installs the app `demo`, which lets buyers choose the lock, hold it, and inject faults. Never set
-#: it in production.
+#: Installs the app `demo`, which lets buyers choose the strategy, pause while they hold its lock,
+#: and inject faults. Never set it in production.
 SHOP_DEMO: bool = env.bool("SHOP_DEMO", default=False)
 #: Demo only: milliseconds to pause at points, which are named places in the code of a purchase
 #: (shop/sale/points.py), for example acquired=30,after_read=5.

@@ -67,7 +67,8 @@ def list_cells(rushes: Sequence[ChaosRush]) -> list[Cell]:
 def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
     """Return each canary that broke, and the number of the first rush in which it broke.
 
-    A lock breaks if a sale under it is oversold or loses updates.
+    Canaries are locks that are known to break under random faults. A lock breaks if a sale under it
+    is oversold or loses updates.
     """
     # In reverse order, so that the first rush remains: a later dict entry replaces an earlier one.
     return {
@@ -80,7 +81,8 @@ def find_broken_canaries(rushes: Sequence[ChaosRush]) -> dict[str, int]:
 def find_failures_of_sound_strategies(rushes: Sequence[ChaosRush]) -> list[Cell]:
     """Return the cells in which a sound strategy broke.
 
-    A cell whose `missing` is not empty is inconclusive. It counts only if it is oversold.
+    A cell has the figures and the verdict of one sale. Its field `missing` is the reason why it is
+    inconclusive, or empty. An inconclusive cell is returned only if its sale is oversold.
     """
     sound_cells = [cell for cell in list_cells(rushes) if cell["lock"] not in CANARIES]
     unexpected_cells = [cell for cell in sound_cells if not cell["as_expected"]]
@@ -167,11 +169,14 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
 
 
 def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) -> None:
-    """Print the violations, the broken canaries, why the run is inconclusive, and the totals."""
-    violated_cells = find_failures_of_sound_strategies(rushes)
-    for cell in violated_cells:
+    """Print the broken strategies and canaries, why the run is inconclusive, and the totals.
+
+    Canaries are locks that are known to break under random faults.
+    """
+    broken_cells = find_failures_of_sound_strategies(rushes)
+    for cell in broken_cells:
         console.print(f"{cell['lock']}: {cell['verdict']} {cell['violations']}", style="bold red")
-        console.print("\n".join(cell["story"]))
+        console.print("\n".join(cell["story"]))  # the events that led to the verdict
     canaries = ", ".join(
         f"{lock} in rush {number}" for lock, number in find_broken_canaries(rushes).items()
     )
@@ -185,7 +190,7 @@ def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) 
         f"{len(rushes)} rushes, {sum(cell['orders'] for cell in list_cells(rushes))} orders, "
         f"{sum(len(rush.disturbances) for rush in rushes)} disturbances, "
         f"{sum(len(rush.evidence) for rush in rushes)} seen to happen; "
-        f"{len(violated_cells)} violations; "
+        f"{len(broken_cells)} violations; "
         f"{len(failed_rushes)} rushes failed; seed {seed}",
         style="bold",
     )

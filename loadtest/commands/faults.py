@@ -33,7 +33,7 @@ from servers import embedded
 #: hits, a rival, who buys meanwhile, and the buyers that let_remaining_buyers_buy() starts.
 THREADS_PER_NODE = 160
 #: If the servers did not come back after this many faults in a row, no further fault is injected.
-MAX_LOST_IN_A_ROW = 2
+MAX_FAULTS_WITHOUT_RECOVERY = 2
 #: If there are at most this many cells, each cell is also printed on a line of its own, below the
 #: table.
 MAX_CELLS_PRINTED = 16
@@ -165,23 +165,26 @@ def _inject_faults(
     testbed: Testbed,
     out: Output,
 ) -> Iterator[list[Cell]]:
-    """Inject one fault after the other, and yield its cells: one for each affected strategy.
+    """Inject one fault after the other, and yield the cells of each fault.
+
+    A cell is one strategy under one fault, with its verdict. A fault has a cell for each strategy
+    that it can affect.
 
     If the servers do not come back after a fault, the verdict of its cells is `unknown`. After
-    MAX_LOST_IN_A_ROW such faults in a row, no further fault is injected, and the verdict of the
-    remaining cells is `unknown`, too.
+    MAX_FAULTS_WITHOUT_RECOVERY such faults in a row, no further fault is injected, and the verdict
+    of the remaining cells is `unknown`, too.
     """
-    lost_in_a_row = 0
+    faults_without_recovery = 0
     for number, name in enumerate(fault_names, 1):
         out.progress(f"{number}/{len(fault_names)}  {name}: {FAULTS[name].title}")
         started_at = time.monotonic()
         try:
-            if lost_in_a_row >= MAX_LOST_IN_A_ROW:
+            if faults_without_recovery >= MAX_FAULTS_WITHOUT_RECOVERY:
                 raise StackError("the servers did not come back after the faults before this one")
             cells = _inject_fault(name, strategies, testbed)
-            lost_in_a_row = 0
+            faults_without_recovery = 0
         except Exception as error:  # run_fault() raises only if the servers did not come back
-            lost_in_a_row += 1
+            faults_without_recovery += 1
             why = f"{type(error).__name__}: {error}"
             cells = make_unknown_cells(name, find_affected_strategies(name, strategies), why)
         yield cells
@@ -190,11 +193,11 @@ def _inject_faults(
 
 
 def _inject_fault(name: str, strategies: Sequence[StrategyFacts], testbed: Testbed) -> list[Cell]:
-    """Inject one fault under all strategies, and return its cells.
+    """Inject one fault under all strategies, and return a cell with the verdict on each strategy.
 
-    All strategies are tested at the same time, except on SQLite. SQLite allows only one writing
-    transaction at a time, so the fault would hit the transaction of one strategy only. Therefore it
-    is injected under one strategy after the other there.
+    The fault is injected once, while buyers buy under all strategies at the same time. SQLite
+    allows only one writing transaction at a time, so there the fault would hit the transaction of
+    one strategy only. On SQLite it is therefore injected once for each strategy.
     """
     vendor = DATABASES[testbed.database].vendor
     if reason := find_reason_not_to_inject(name, vendor):

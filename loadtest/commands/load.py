@@ -87,6 +87,7 @@ def run(console: Console, **options: Any) -> int:
             threads=load_options.threads,
             log=out.log,
             progress=out.progress,
+            # The extras are servers that only some strategies need.
             extras=not STRATEGIES_WITH_EXTRAS.isdisjoint(load_options.locks),
             variables={"SHOP_DB_POOL": str(pool_size)},
         ) as stack,

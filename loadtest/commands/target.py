@@ -76,6 +76,8 @@ def run(
         )
         runs: list[Any] = []
         while len(runs) < repeat and (not runs or runs[-1]["verdict"] == "exact"):
+            # Each rush sells another number of units: some races show only with few, others only
+            # with many.
             divisor = STOCK_DIVISORS[len(runs) % len(STOCK_DIVISORS)]
             units = max(1, stock // divisor)
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")
@@ -136,7 +138,11 @@ def _print_conclusion(
 
 
 def judge_again(
-    run: MutableMapping[str, Any], *, orders: int, changes: Sequence[str], renamed: int
+    run: MutableMapping[str, Any],
+    *,
+    orders: int,
+    changes: Sequence[str],
+    possible_earlier_orders: int,
 ) -> None:
     """Change the verdict of an exact run if orders or stock have changed since it was judged.
 
@@ -144,9 +150,12 @@ def judge_again(
     be changed orders from before the rush. After any other change it is `unknown`. In both cases
     the run gets the violation `changed_later`.
 
+    The other parameters are the fields that Rush.reread_orders() returns:
+
     orders   the number of orders now
     changes  a sentence on each difference from the orders and the stock that were judged
-    renamed  how many of the orders may be from before the rush, with another number or buyer now
+    possible_earlier_orders  how many of the orders may be from before the rush, and have got
+             another number or buyer since
     """
     if not changes:
         return
@@ -157,7 +166,7 @@ def judge_again(
     run["violations"] = run["violations"] + [CHANGED_LATER]
     run["orders"] = orders
     surplus_orders = orders - run["initial_stock"]
-    run["oversold"] = surplus_orders if surplus_orders > renamed else 0
+    run["oversold"] = surplus_orders if surplus_orders > possible_earlier_orders else 0
     if run["oversold"]:
         run["verdict"] = "oversold"
         run["why"] = ""

@@ -45,7 +45,7 @@ POLL_INTERVAL_SECONDS = 0.25
 #: The requests of this process, by product.
 requests_by_product: dict[str, list[Request]] = defaultdict(list)
 #: The times of arrivals that send no request, because MAX_CLIENTS buyers wait for answers already.
-turned_away: list[float] = []
+turned_away_arrivals: list[float] = []
 
 exempt_loopback_from_proxies()
 
@@ -149,12 +149,12 @@ class Arrivals(PlannedBuyer):
         """Wait for the next arrival of a buyer, and start a purchase without waiting for the
         answer.
 
-        If too many buyers wait for answers already, record the arrival in `turned_away` instead.
+        If too many buyers wait for answers already, record the arrival in `turned_away_arrivals`.
         """
         self.next_arrival_at += self.random.expovariate(self.arrivals_per_second)
         gevent.sleep(max(0.0, self.next_arrival_at - time.monotonic()))
         if self.pool.full():
-            turned_away.append(self.next_arrival_at)
+            turned_away_arrivals.append(self.next_arrival_at)
             return
         host = PLAN.hosts[self.purchase_count % len(PLAN.hosts)]
         self.pool.spawn(self.buy_with_retries, host, self.next_arrival_at)
@@ -234,5 +234,5 @@ def write_requests(environment: Environment, **_: Any) -> None:
         product: [fields_of_request(request) for request in requests]
         for product, requests in requests_by_product.items()
     }
-    process_record = {"requests": packed_requests, "turned_away": len(turned_away)}
+    process_record = {"requests": packed_requests, "turned_away": len(turned_away_arrivals)}
     PLAN_FILE.with_name(f"buyers-{os.getpid()}.json").write_text(json.dumps(process_record))

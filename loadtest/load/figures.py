@@ -67,9 +67,10 @@ class MeasuredWindow:
 
     @cached_property
     def due_purchases(self) -> list[list[Request]]:
-        """The purchases that were due in the window.
+        """The purchases that were due in the window, even if they began after it.
 
-        The first request of a purchase has its due time as `sent_at`.
+        A purchase is due when its buyer wants to buy, even if Locust is too busy to send the
+        request at that time. The due time is the `sent_at` of the first request.
         """
         return [
             purchase
@@ -147,6 +148,7 @@ def compute_jain_index(counts: Iterable[float]) -> float | None:
 def _compute_waits_in_ms(purchases: Sequence[Sequence[Request]]) -> list[float]:
     """Return the milliseconds from each purchase's due time to its final answer.
 
+    The due time, at which the buyer wants to buy, is the `sent_at` of the first request.
     Purchases without a final answer are left out.
     """
     return [

@@ -16,8 +16,7 @@ class BuyersReport:
 
     lock      the strategy, or the name of the target
     sale      the number of the sale; 0 in a third-party shop
-    attempts  the id of the rush. An attempt is one purchase of one buyer; its id, which is also
-              its Idempotency-Key, is `<id of the rush>/<name of the buyer>`
+    rush_id   the id of the rush. The Idempotency-Key of a buyer is `<rush_id>/<name of the buyer>`
     arrived   how many buyers waited at the barrier, just before their first request
     requests  the requests of all buyers, with their answers
     stopped   whether the rush was stopped before every buyer had an answer
@@ -27,7 +26,7 @@ class BuyersReport:
     lock: str
     product: str
     sale: int
-    attempts: str
+    rush_id: str
     arrived: int
     requests: Sequence[Request]
     stopped: bool = False

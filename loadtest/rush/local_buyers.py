@@ -15,7 +15,7 @@ from loadtest.judge.outcomes import RETRIED_OUTCOMES
 from loadtest.rush import messages
 from loadtest.rush.http_client_private import call_before_sending
 from loadtest.rush.plan import RushPlan
-from loadtest.rush.target_steps import TargetSteps
+from loadtest.rush.target_requester import TargetRequester
 from loadtest.stack.client import ShopUnreachable
 from loadtest.target.answer import Answer
 from loadtest.target.ours import OurShop
@@ -85,14 +85,15 @@ class LocalBuyers:
         call_before_sending(user.client, lambda: self.wait_and_record_sending(buyer.key))
         return buyer
 
-    def get_steps(self, user: Any) -> Any:
-        """Return the object with the methods connect() and buy() for this user.
+    def get_requester(self, user: Any) -> Any:
+        """Return the object that sends a user's requests, with the methods connect() and buy().
 
-        For this project's shop the object is the user itself, for a third-party shop a TargetSteps.
+        For this project's shop it is the Locust user itself. For a third-party shop it is a
+        TargetRequester, which calls the target's code.
         """
         if isinstance(self.target, OurShop):
             return user
-        return TargetSteps(self.target, self.plan.hosts, user.client, self.report_failure)
+        return TargetRequester(self.target, self.plan.hosts, user.client, self.report_failure)
 
     def wait_and_record_sending(self, key: str) -> None:
         """Record that a buyer's purchase is sent now. Before its first one, wait at the barrier.
@@ -113,7 +114,8 @@ class LocalBuyers:
     def _wait_at_barrier(self) -> None:
         """Wait until the coordinator releases the buyers.
 
-        Waits forever if the buyers were already released, or if the rush ends during the wait.
+        A buyer who comes after the release, or whose rush ends during the wait, sends nothing: it
+        waits forever.
         """
         if self._barrier.is_set():
             wait_forever()
@@ -200,7 +202,7 @@ class LocalBuyers:
     def end_rush(self) -> None:
         """Let the buyers send no more requests, and report the requests that they have sent."""
         self._rush_is_over = True
-        self._barrier.set()
+        self._barrier.set()  # the waiting buyers then see that the rush is over
         self.send_report()
 
     def send_report(self) -> None:

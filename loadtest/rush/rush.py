@@ -323,7 +323,7 @@ class Rush:
             lock=self.target.name,
             product=self.target.product,
             sale=self.target.sale,
-            attempts=self.id,
+            rush_id=self.id,
             arrived=self.arrived,
             requests=self.requests,
             stopped=self.stopped,
@@ -363,7 +363,7 @@ class Rush:
                 matched_by_number=count_matched_by_number(orders_or_total, orders),
             ),
         )
-        if not self.target.records_keys:
+        if not self.target.is_own_shop:
             self._add_third_party_findings(run, orders, unsettled_findings)
         mark_incomplete_as_unknown(run)
         return run
@@ -387,7 +387,7 @@ class Rush:
 
         unsettled_findings  the sentences that SaleCounter.wait_until_settled() returned
         """
-        if run["verdict"] == "undersold" and self.sale_counter.was_growing_at_end:
+        if run["verdict"] == "undersold" and self.sale_counter.was_still_writing:
             run |= {"verdict": "unknown", "why": unsettled_findings[0]}
         if "lost_ack" in run["violations"]:
             run["findings"] += describe_unmatched_numbers(orders, self.requests)
@@ -429,7 +429,8 @@ class Rush:
 
         orders   the number of orders now
         changes  a sentence on each difference from the orders and the stock that were judged
-        renamed  how many of the orders may be from before the rush, with another number or buyer
+        possible_earlier_orders  how many of the orders may be from before the rush, and have got
+                 another number or buyer since
         """
         orders = self.sale_counter.orders()
         differences = describe_changes(self.judged_orders, orders)
@@ -439,5 +440,5 @@ class Rush:
         return {
             "orders": count_orders(orders),
             "changes": differences,
-            "renamed": self._count_possible_earlier_orders(orders),
+            "possible_earlier_orders": self._count_possible_earlier_orders(orders),
         }

@@ -84,5 +84,6 @@ def error(why: str) -> Answer:
     return Answer("error", why=why, may_have_sold=True)
 
 
-#: What is recorded for a request that got no answer.
-NO_ANSWER = Answer("unknown", may_have_sold=True)
+#: What is recorded for a request if a unit may or may not have been sold: it got no answer, or the
+#: answer is not one of the shop.
+UNKNOWN_OUTCOME = Answer("unknown", may_have_sold=True)

@@ -41,7 +41,7 @@ def match_orders_to_buyers(
     """
     if isinstance(shop_orders, int):
         orders = _make_orders_from_count(shop_orders, requests)
-    elif counter.target.records_keys:
+    elif counter.target.is_own_shop:
         return shop_orders  # each order of this project's shop has the key of its buyer
     else:
         _rewrite_answered_numbers(counter, shop_orders, requests)
@@ -234,8 +234,8 @@ def describe_unmatched_numbers(
 ) -> list[str]:
     """Return one sentence if the answers and orders() seem to number orders differently, else none.
 
-    They seem to if both of the following are the case: an answer has a number that no order has,
-    and some order has neither a buyer of this rush nor a number that is in an answer.
+    A sentence is returned if both of these conditions are met: an answer has a number that no order
+    has, and some order has neither a buyer of this rush nor a number that is in an answer.
     """
     attempts = {request.attempt for request in requests}
     listed_numbers = {order["order"] for order in orders}

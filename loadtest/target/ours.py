@@ -9,7 +9,7 @@ from typing import Any
 
 from loadtest.judge.outcomes import OUTCOMES
 from loadtest.stack.client import Shop
-from loadtest.target.answer import NO_ANSWER, Answer, error
+from loadtest.target.answer import UNKNOWN_OUTCOME, Answer, error
 from loadtest.target.target import Target
 
 #: The longest time that a buyer waits because of a Retry-After. A longer Retry-After is shortened
@@ -18,10 +18,13 @@ MAX_RETRY_AFTER_SECONDS = 60.0
 
 
 class OurShop(Target):
-    """This project's shop under one strategy. Its orders have keys, so buyers may retry safely."""
+    """This project's shop under one strategy.
+
+    Each order has the Idempotency-Key of its purchase, so buyers may repeat their requests.
+    """
 
     repeatable = True
-    records_keys = True
+    is_own_shop = True
     settles_s = 0.0  # stock() itself waits until every promised order is written
 
     def __init__(self, shop: Shop, *, lock: str, product: str, hold_ms: int = 0) -> None:
@@ -40,17 +43,18 @@ class OurShop(Target):
     def read(self, response: Any) -> Answer:
         """Return the meaning of the shop's answer to a purchase.
 
-        The outcome is `unknown` if there is no answer, if a proxy answered instead of the shop, or
-        if the status is 500. If the status contradicts the outcome, the Answer is an `error`,
+        The outcome is `unknown` if there is no answer, if the answer is not one of the shop (a
+        proxy may have sent it), or if the status is 500. If the status contradicts the outcome in
+        the body, the Answer is an `error`,
         because it is not known which of the two is right.
         """
         try:
             body = dict(json.loads(response.text or ""))
             outcome = body["outcome"]
         except (ValueError, TypeError, KeyError, RecursionError):
-            return NO_ANSWER
+            return UNKNOWN_OUTCOME
         if not isinstance(outcome, str) or outcome not in OUTCOMES or response.status_code == 500:
-            return NO_ANSWER
+            return UNKNOWN_OUTCOME
         if (outcome == "sold") != (response.status_code < 400):
             return error(f"{outcome} was answered with status {response.status_code}")
         retry_after = str((response.headers or {}).get("Retry-After", ""))

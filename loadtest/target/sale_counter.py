@@ -28,20 +28,21 @@ NO_BUYER = ""
 class SaleCounter:
     """Counts the orders and the stock of one sale of a target.
 
-    keys                the key of each buyer, by the buyer's name: Order.buyer may be either
-    opened_units        the units with which the sale was opened
-    opening_stock       the stock that the shop showed after that; None if it shows no stock
-    orders_before       the orders that the shop already had when the sale was opened
-    was_growing_at_end  whether the last wait_until_settled() reached its time limit and the shop
-                        wrote orders in the second half of that time, so more may follow
+    keys               the key of each buyer, by the buyer's name. The shop may list an order with
+                       the name or with the key of its buyer
+    requested_units    the units that the target's open() was told to put up for sale
+    opening_stock      the stock that the shop showed after that; None if it shows no stock
+    orders_before      the orders that the shop already had when the sale was opened
+    was_still_writing  whether the last wait_until_settled() reached its time limit, although the
+                       shop wrote orders in the second half of that time. More orders may follow
     """
 
     target: Target
     keys: Mapping[str, str]
-    opened_units: int = 0
+    requested_units: int = 0
     opening_stock: int | None = None
     orders_before: OrdersOrTotal = 0
-    was_growing_at_end: bool = False
+    was_still_writing: bool = False
 
     def open(self, stock: int) -> None:
         """Open a sale of `stock` units, and read the orders that the shop already has.
@@ -50,12 +51,12 @@ class SaleCounter:
         TargetError.
         """
         call_target_method(self.target, self.target.open, stock)
-        self.opened_units = stock
+        self.requested_units = stock
         stock_shown = self.stock()
         deadline = time.monotonic() + self.target.settles_s
         # This project's shop shows its stock at once. If that stock is wrong, the judge reports it.
-        is_own_shop = self.target.records_keys  # only this project's shop records keys
-        while not is_own_shop and stock_shown is not None and stock_shown != stock:
+        may_lag = not self.target.is_own_shop
+        while may_lag and stock_shown not in (None, stock):
             if time.monotonic() >= deadline:
                 raise TargetError(
                     f"{get_target_file(self.target)}: {self.target.settles_s:g} s (settles_s) "
@@ -93,7 +94,7 @@ class SaleCounter:
         """
         unwritten_count = call_target_method(self.target, self.target.unsettled)
         is_known = _is_whole_number(unwritten_count) and unwritten_count >= 0
-        may_be_unknown = unwritten_count is None and self.target.records_keys
+        may_be_unknown = unwritten_count is None and self.target.is_own_shop
         if not is_known and not may_be_unknown:
             expected = "how many promised orders are not written yet, or leave the method out"
             raise self._make_wrong_return_error("unsettled", unwritten_count, expected)
@@ -104,31 +105,31 @@ class SaleCounter:
 
         All orders are written if there is an order for each answer `sold`, the stock has fallen by
         the number of orders, and unsettled() is 0. If one of these conditions is still not met at
-        the time limit, the returned list has one sentence on it. Otherwise the list is empty. Does
+        the time limit, return a list with one sentence on it. Otherwise return an empty list. Do
         not wait if the sale is oversold, or if the shop is this project's own. Raises
         ShopUnreachable, TargetError.
 
         sold_count  how many buyers were answered `sold`
         """
-        if self.target.records_keys:  # this project's shop, whose stock() has waited already
+        if self.target.is_own_shop:  # its stock() waits until all orders are written
             return []
         started_at = time.monotonic()
         last_count: int | None = None
-        last_growth_at: float | None = None
+        last_written_at: float | None = None
         while True:
             unsettled = self.unsettled()
             count = count_orders(self.orders())
             now = time.monotonic()
             if last_count is not None and count > last_count:
-                last_growth_at = now
+                last_written_at = now
             last_count = count
             sentences = self._describe_unsettled(sold_count, count, unsettled)
             if not sentences:
                 return []
             if now >= started_at + self.target.settles_s:
-                second_half_from = started_at + self.target.settles_s / 2
-                self.was_growing_at_end = (
-                    last_growth_at is not None and last_growth_at >= second_half_from
+                half_time = started_at + self.target.settles_s / 2
+                self.was_still_writing = (
+                    last_written_at is not None and last_written_at >= half_time
                 )
                 return sentences
             time.sleep(POLL_INTERVAL_SECONDS)
@@ -144,7 +145,7 @@ class SaleCounter:
         order_count  how many orders there are
         unsettled    how many promised orders are not written yet
         """
-        if order_count > self.opened_units:
+        if order_count > self.requested_units:
             return []
         time_phrase = f"{self.target.settles_s:g} s after the answers (settles_s)"
         if order_count < sold_count:
@@ -271,7 +272,7 @@ class SaleCounter:
             raise self._make_wrong_return_error(
                 "orders", entry, "Orders in its list: Order(number, buyer)"
             )
-        if self.target.records_keys:  # this project's shop, whose orders the judge checks
+        if self.target.is_own_shop:  # the judge itself checks these orders
             return order
         if order["order"] in (None, ""):
             raise self._make_wrong_return_error(

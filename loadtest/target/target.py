@@ -80,7 +80,7 @@ class Target:
     settles_s: float = 10.0
     file: str = ""  # the file that defines this class, set by load_target_file()
     # Only this project's shop uses the following attributes.
-    records_keys: bool = False  # whether each order has the key of its purchase
+    is_own_shop: bool = False  # True only for this project's shop (ours.py)
     product: str = "unit"
     hold_ms: int = 0
     sale: int = 0

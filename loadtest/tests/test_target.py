@@ -25,7 +25,7 @@ from loadtest.report.tables import explain_run
 from loadtest.rush.plan import RushPlan
 from loadtest.rush.rush import Rush
 from loadtest.target import Order, Target, TargetError, error, sold, sold_out
-from loadtest.target.answer import NO_ANSWER
+from loadtest.target.answer import UNKNOWN_OUTCOME
 from loadtest.target.target import Orders
 
 STOCK = 4
@@ -124,7 +124,7 @@ def _make_answered_rush(target: Target, answers: str, numbers: Sequence[str | No
             SOLD: sold(numbers[buyer_number]),
             SOLD_OUT: sold_out(),
             ERROR: error("no such page"),
-            NO_REPLY: NO_ANSWER,
+            NO_REPLY: UNKNOWN_OUTCOME,
         }
         answer = answers_by_letter[letter]
         request = Request(f"rush/buyer-{buyer_number}", time.monotonic_ns())

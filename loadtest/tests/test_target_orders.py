@@ -550,12 +550,12 @@ def test_finding_on_stock_that_fell_too_far_has_no_advice_to_wait() -> None:
 def test_stock_that_changes_after_the_verdict_is_found() -> None:
     """stock() returns 0 when the rush is judged, and 2 when it is read again later.
 
-    `renamed` is the number of orders from before the rush that are gone or have another buyer.
+    There was no order before the rush, so `possible_earlier_orders` is 0.
     """
     target = StubTarget(make_buyer_orders(0, 1, 2, 3), stock_left=0)
     rush = make_numbered_rush(target, ["no-1", "no-2", "no-3", "no-4", "", ""])
     assert rush.judge()["verdict"] == "exact"
-    assert rush.reread_orders() == {"orders": 4, "changes": [], "renamed": 0}
+    assert rush.reread_orders() == {"orders": 4, "changes": [], "possible_earlier_orders": 0}
     target.stocks_by_call = [2]
     assert rush.reread_orders()["changes"] == ["stock() was 0, and is 2 now"]
 

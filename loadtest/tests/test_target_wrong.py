@@ -17,10 +17,10 @@ import pytest
 
 from loadtest.judge.intervals import Request
 from loadtest.rush.permission import is_loopback, require_permission
-from loadtest.rush.target_steps import TargetSteps, read_answer
+from loadtest.rush.target_requester import TargetRequester, read_answer
 from loadtest.stack.client import Shop, ShopUnreachable
 from loadtest.target import Order, TargetError, ask, sold, sql
-from loadtest.target.answer import NO_ANSWER
+from loadtest.target.answer import UNKNOWN_OUTCOME
 from loadtest.target.ours import MAX_RETRY_AFTER_SECONDS, OurShop
 from loadtest.target.target import Buyer, call_target_method, load_target_file
 from loadtest.tests.test_target import SOLD, SOLD_OUT, StubTarget, make_buyer_orders, rush_and_judge
@@ -159,7 +159,7 @@ class ReadStubTarget(StubTarget):
 
 def test_read_is_not_called_without_an_answer() -> None:
     """The status 0 of a response means that the shop did not answer."""
-    assert read_answer(ReadStubTarget(), FakeResponse(0)) == NO_ANSWER
+    assert read_answer(ReadStubTarget(), FakeResponse(0)) == UNKNOWN_OUTCOME
 
 
 def test_html_in_place_of_json_is_shown_with_a_hint() -> None:
@@ -221,7 +221,7 @@ def test_unexpected_error_in_a_step_ends_the_rush(step: str) -> None:
     """An error of the load test itself in one buyer's task must end the whole rush.
 
     If it only ended the task, the rush would wait for that buyer until the deadline. Here the error
-    is raised when Locust counts a response, in one of the methods of TargetSteps: in connect(),
+    is raised when Locust counts a response, in one of the methods of TargetRequester: in connect(),
     which calls the target's prepare(), or in buy().
     """
     session = SimpleNamespace(
@@ -233,11 +233,11 @@ def test_unexpected_error_in_a_step_ends_the_rush(step: str) -> None:
         raise error
 
     target: Any = ReadStubTarget(sold())
-    steps = TargetSteps(target, [target.host], session, raise_error)
+    requester = TargetRequester(target, [target.host], session, raise_error)
     target.prepare = lambda _: session.request()
     target.buy = target.prepare
     with pytest.raises(TargetError, match=r"\(\) raised ValueError: cannot be entered"):
-        getattr(steps, step)(Buyer(0, "key", session))
+        getattr(requester, step)(Buyer(0, "key", session))
 
 
 def test_wrong_return_values_of_read_and_buy_are_refused() -> None:
@@ -276,7 +276,7 @@ def test_answer_of_our_shop_with_a_contrary_status_is_an_error(outcome: str, sta
 def test_body_without_an_outcome_of_our_shop_is_not_an_answer(text: str) -> None:
     """The outcome is not a text, or the body is not JSON: it is nested too deeply to be parsed."""
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
-    assert shop.read(FakeResponse(200, text)) == NO_ANSWER
+    assert shop.read(FakeResponse(200, text)) == UNKNOWN_OUTCOME
 
 
 def test_malformed_lock_in_an_answer_is_ignored() -> None:

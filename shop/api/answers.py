@@ -13,7 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from shop.errors import Forbidden, ShopError, Unavailable
 from shop.ops.connections import discard_dead_connections
-from shop.ops.database import READ_ONLY_CODES, code_of, read_database_software
+from shop.ops.database import READ_ONLY_CODES, get_error_code, read_database_software
 
 logger = logging.getLogger("shop.api")
 
@@ -68,7 +68,7 @@ def is_answered(error: Exception) -> bool:
     It can answer ANSWERED_ERRORS, and the error of a write to a read-only database.
     """
     if isinstance(error, InternalError):
-        return code_of(error) in READ_ONLY_CODES
+        return get_error_code(error) in READ_ONLY_CODES
     return isinstance(error, ANSWERED_ERRORS)
 
 

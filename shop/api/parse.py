@@ -86,7 +86,10 @@ def parse_product(parameters: Mapping[str, Any]) -> str:
 
 
 def parse_buyers(request: HttpRequest) -> int | None:
-    """Return the number of buyers that a report should assume, or None."""
+    """Return the number of buyers who tried to buy, for the `undersold` units of a report, or None.
+
+    None means that the request has no parameter `buyers`.
+    """
     # `product` is allowed, too, because the view reads it.
     parameters = parse_parameters(request, {"buyers", "product"})
     return _parse_optional_integer(parameters, "buyers", minimum=0, maximum=MAX_STOCK)

@@ -1,4 +1,4 @@
-"""Removing dead connections from the pool, and connections outside the pool."""
+"""Functions that remove dead connections from the pool, or open a connection outside the pool."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

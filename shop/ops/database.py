@@ -94,7 +94,7 @@ def read_database_software() -> str:
         return "MySQL or MariaDB"
 
 
-def code_of(error: BaseException) -> str | None:
+def get_error_code(error: BaseException) -> str | None:
     """Return the database's code for an error of Django, or None if no server has answered.
 
     PostgreSQL's code is the SQLSTATE, MySQL's a number, SQLite's a name.
@@ -113,12 +113,12 @@ def code_of(error: BaseException) -> str | None:
 
 def is_conflict(error: BaseException) -> bool:
     """Return whether another transaction changed the same rows, so that this one may be retried."""
-    return code_of(error) in CONFLICT_CODES
+    return get_error_code(error) in CONFLICT_CODES
 
 
 def is_busy(error: BaseException) -> bool:
     """Return whether the database gave up waiting, and wrote nothing."""
-    return code_of(error) in BUSY_CODES
+    return get_error_code(error) in BUSY_CODES
 
 
 def is_connection_lost(error: BaseException) -> bool:
@@ -128,7 +128,7 @@ def is_connection_lost(error: BaseException) -> bool:
     that the server did not answer. PostgreSQL's codes have five characters. The codes of a lost
     connection begin with 08 (connection), 53 (resources) or 57P (shutdown).
     """
-    code = code_of(error)
+    code = get_error_code(error)
     if code is None or code in MYSQL_GONE_CODES or code in READ_ONLY_CODES:
         return True
     return len(code) == 5 and code.startswith(("08", "53", "57P"))
@@ -139,7 +139,7 @@ def is_violation_of(constraint: str, error: BaseException) -> bool:
 
     constraint  a part of the constraint's name; MySQL and SQLite name it only in the message
     """
-    if code_of(error) not in DUPLICATE_CODES:
+    if get_error_code(error) not in DUPLICATE_CODES:
         return False
     diagnosis = getattr(error.__cause__, "diag", None)
     if diagnosis is not None:

@@ -206,10 +206,10 @@ def _describe_redis() -> str:
 
 
 def _describe_promises() -> str:
-    """Describe the promises, units that Redis has sold, whose orders are not written yet.
+    """Describe the unsettled promises: units that Redis has sold, without an order yet.
 
-    The node stays ready even if there are too many. All nodes share them, so another node could not
-    sell, either.
+    The node stays ready even if there are too many unsettled promises. All nodes share the
+    promises, so a load balancer would find no other node that can sell.
     """
     assert _read_backlog is not None
     count, age = _read_backlog()

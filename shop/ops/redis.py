@@ -72,7 +72,11 @@ class _MasterFinder:
         self.manager = manager
 
     def discover_master(self, service_name: str) -> Any:
-        """Return the address of the master. redis-py reorders only a copy of the Sentinels."""
+        """Return the address of the master.
+
+        redis-py changes the list of Sentinels during the call. So it gets a copy of the list, which
+        then replaces the list that all threads share.
+        """
         manager = copy.copy(self.manager)
         manager.sentinels = list(manager.sentinels)
         address = manager.discover_master(service_name)

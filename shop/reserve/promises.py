@@ -115,7 +115,8 @@ def endings_key(sale: int) -> str:
 
     Its fields are the values of settle.Ending, such as `kept` for a promise with an order.
     """
-    return f"{KEY_PREFIX}:{sale}:books"  # unlike `endings`, because running shops have these keys
+    # The name `books` is kept, although the hash has endings: running shops have keys of this name.
+    return f"{KEY_PREFIX}:{sale}:books"
 
 
 def promise_key(reservation_id: str) -> str:

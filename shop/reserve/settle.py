@@ -142,7 +142,8 @@ def _read_batch() -> tuple[list[Promise], list[EntryEnding]]:
     for entry, fields in entries:
         try:
             promises.append(Promise.parse(entry, fields[b"seen"], fields[b"order"]))
-        except (KeyError, ValueError, TypeError) as error:  # e.g. written by another version
+        except (KeyError, ValueError, TypeError) as error:
+            # For example, another version of the shop has written the entry.
             logger.error(
                 "promise %s cannot be read (%r): moved to the stream %s",
                 entry.decode(),

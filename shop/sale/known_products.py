@@ -41,14 +41,14 @@ def require_existing_product(product: str) -> None:
     try:
         if is_cached(product):  # another thread has looked the product up meanwhile
             return
-        if not _exists(product):
+        if not _is_in_database(product):
             raise UnknownProduct
         _known_products.add(product)
     finally:
         _lookup_lock.release()
 
 
-def _exists(product: str) -> bool:
+def _is_in_database(product: str) -> bool:
     """Return whether the database has the product, and return the connection to the pool."""
     try:
         return Product.objects.filter(name=product).exists()

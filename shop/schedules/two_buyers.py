@@ -24,7 +24,7 @@ from django.db.backends.signals import connection_created
 from django.test import override_settings
 
 from shop.errors import LockBusy, ShopError
-from shop.ops.database import code_of, is_connection_lost
+from shop.ops.database import get_error_code, is_connection_lost
 from shop.sale.checkout import check_out
 from shop.sale.opening import restock
 from shop.sale.points import point_reached, use_probe
@@ -148,7 +148,7 @@ class Buyers(Driver):
             self.has_timed_out |= is_connection_lost(error)
             raise
         except DatabaseError as error:  # psycopg's InternalError, which is not an OperationalError
-            self.has_timed_out |= code_of(error) == IDLE_IN_TRANSACTION_TIMEOUT_CODE
+            self.has_timed_out |= get_error_code(error) == IDLE_IN_TRANSACTION_TIMEOUT_CODE
             raise
 
     def handle_point(self, name: str, fields: Mapping[str, object]) -> None:
@@ -240,11 +240,11 @@ def signal_before_commit(
     """
     commit = connection.commit
 
-    def report_and_commit() -> None:
+    def send_point_and_commit() -> None:
         point_reached.send("at_commit")
         with make_commit_context():
             commit()
 
-    # This need not be undone, because no other thread uses this connection. mypy would refuse an
-    # assignment to the method.
-    setattr(connection, "commit", report_and_commit)  # noqa: B010
+    # The method is never restored, because no other thread uses this connection. mypy would refuse
+    # an assignment to the method.
+    setattr(connection, "commit", send_point_and_commit)  # noqa: B010

@@ -53,7 +53,7 @@ class RedlockLock(AbstractPollingLock):
         self.clients = list(clients)
         self.key = f"lock:{name}"
         #: Seconds to wait for the replies of all servers: a small part of the ttl.
-        self.timeout = max(0.05, ttl / 10)
+        self.reply_timeout = max(0.05, ttl / 10)
         self.quorum = len(self.clients) // 2 + 1
 
     def get_trusted_seconds(self) -> float:
@@ -109,7 +109,7 @@ class RedlockLock(AbstractPollingLock):
 
     def _send_to_servers(self, clients: Sequence[redis.Redis], *command: str | int) -> list[Any]:
         """Send the command to all these servers, then return the reply or the error of each."""
-        deadline = now() + self.timeout
+        deadline = now() + self.reply_timeout
         connections_or_errors = [_send(client, command) for client in clients]
         return [
             _receive(client, connection_or_error, deadline)

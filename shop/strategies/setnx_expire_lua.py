@@ -47,7 +47,7 @@ STRATEGY = Strategy(
     rank=60,
     title="SETNX and EXPIRE in Lua",
     article="A4",
-    summary="Both in one script: right but laborious (article A4): a slow holder loses it.",
+    summary="SETNX and EXPIRE in one script; a holder slower than the ttl still loses the lock.",
     marks=('lua("setnx_expire"', 'lua("compare_and_delete"'),
     buy=buy,
 )

@@ -58,7 +58,7 @@ STRATEGY = Strategy(
     rank=50,
     title="SETNX, EXPIRE, repaired",
     article="A0",
-    summary="A buyer that finds it without a ttl sets one; a late DEL still frees another's lock.",
+    summary="A buyer sets the ttl of a lock that has none; a late DEL still frees another's lock.",
     marks=("pttl(self.key)", "pexpire(self.key"),
     buy=buy,
 )

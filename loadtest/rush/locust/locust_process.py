@@ -40,14 +40,14 @@ class LocustProcess:
     workers  the number of processes that run buyers; if it is 1, the child itself runs them
     pid      the process id of the child; 0 before it is started
 
-    `_why_ended` keeps what why_ended() returned at the end of the `with` block; before that it is
-    None.
+    `_end_reason_at_exit` is what why_ended() returned at the end of the `with` block; before that
+    it is None.
     """
 
     log: IO[bytes]
     workers: int = 1
     pid: int = 0
-    _why_ended: str | None = None
+    _end_reason_at_exit: str | None = None
     _child: subprocess.Popen[bytes] = field(init=False)
 
     def __enter__(self) -> Self:
@@ -69,11 +69,11 @@ class LocustProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the child and its workers."""
+        """Kill Locust's child process and its workers."""
         with uninterrupted():
-            if self._why_ended is not None:
+            if self._end_reason_at_exit is not None:
                 return
-            self._why_ended = self.why_ended()
+            self._end_reason_at_exit = self.why_ended()
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)  # Locust has nothing to save
             self._child.communicate()
@@ -97,7 +97,8 @@ class LocustProcess:
 
         orders   the number of orders now
         changes  a sentence on each difference from the orders and the stock that were judged
-        renamed  how many of the orders may be from before the rush, with another number or buyer
+        possible_earlier_orders  how many of the orders may be from before the rush, and have got
+                 another number or buyer since
         """
         return self._request({"reread_orders": True})
 
@@ -115,8 +116,8 @@ class LocustProcess:
 
         Return "" if Locust still runs, or if this object has stopped it.
         """
-        if self._why_ended is not None:
-            return self._why_ended
+        if self._end_reason_at_exit is not None:
+            return self._end_reason_at_exit
         exit_code = self._child.poll() if self.pid else None
         if exit_code is None:
             return ""

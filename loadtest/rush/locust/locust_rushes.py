@@ -234,9 +234,9 @@ class LocustRushes:
 
         `left_s` is the time in seconds until the buyers give up; None before their release.
 
-        If workers run the buyers, their numbers are known only per worker. `arrived` counts the
-        buyers of the workers whose buyers have all arrived. `answered` counts the buyers of the
-        workers that have sent their report, when all their buyers had their answers.
+        If workers run the buyers, this process does not know of each buyer. A worker sends one
+        message when all its buyers have arrived, and its report when all of them have their
+        answers. So `arrived` and `answered` rise by all buyers of a worker at once.
         """
         rush = self.rush
         if rush is None or rush.is_concluded:
@@ -281,7 +281,7 @@ class LocustRushes:
     def reread_orders(self) -> dict[str, Any]:
         """Read the orders and the stock of the last rush again.
 
-        Return `orders`, `changes` and `renamed` (see Rush.reread_orders), or an `error`.
+        Return the fields that Rush.reread_orders() describes, or an `error`.
         """
         if self.rush is None:
             return {"error": NO_RUSH}

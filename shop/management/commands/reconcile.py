@@ -52,7 +52,10 @@ class Command(BaseCommand):
     def handle(
         self, *args: Any, sale: int | None, product: str, answers: list[Path], **options: Any
     ) -> None:
-        """Print figures from Redis and PostgreSQL for a sale. Fail if the two do not agree."""
+        """Print figures from Redis and PostgreSQL for a sale. Fail if the two do not agree.
+
+        answers  access logs of the nodes, which have the answers to buyers
+        """
         try:
             with raise_command_errors():
                 if sale is None:

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
 
 from shop.ops.database import (
-    code_of,
+    get_error_code,
     is_busy,
     is_conflict,
     is_connection_lost,
@@ -30,7 +30,7 @@ def test_postgresql_errors_are_classified_by_sqlstate() -> None:
     An error without a code, or of a read-only server, counts as a lost connection, too.
     """
     conflict = make_error(psycopg.errors.lookup("40001")())  # serialization_failure
-    assert code_of(conflict) == "40001"
+    assert get_error_code(conflict) == "40001"
     assert is_conflict(conflict)
     assert not is_busy(conflict)
     # psycopg's error has no code if no server answers.

@@ -58,13 +58,13 @@ def test_concurrent_buyers_look_a_product_up_once(monkeypatch: pytest.MonkeyPatc
     """Ten buyers at the same time cause one lookup of a product that is not in the cache."""
     open_sale(50, product="new-here")
     queried_products: list[str] = []
-    exists = known_products._exists
+    is_in_database = known_products._is_in_database
 
     def record_query(product: str) -> bool:
         queried_products.append(product)
-        return exists(product)
+        return is_in_database(product)
 
-    monkeypatch.setattr(known_products, "_exists", record_query)
+    monkeypatch.setattr(known_products, "_is_in_database", record_query)
     start = threading.Barrier(10)
 
     def buy_one(number: int) -> int:

@@ -44,7 +44,7 @@ def make_lock(servers: list[Valkey], *, ttl: float, timeout: float) -> RedlockLo
     for client in clients:
         client.flushall()
     lock = RedlockLock(clients, APPLE, ttl=ttl)
-    lock.timeout = timeout
+    lock.reply_timeout = timeout
     return lock
 
 

@@ -15,7 +15,7 @@ from loadtest.judge.outcomes import OUTCOMES
 from loadtest.rush.http_client_private import check_each_host, is_counted
 from loadtest.rush.permission import get_hostname
 from loadtest.stack.client import ShopUnreachable
-from loadtest.target.answer import NO_ANSWER, Answer
+from loadtest.target.answer import UNKNOWN_OUTCOME, Answer
 from loadtest.target.target import (
     Buyer,
     Target,
@@ -34,8 +34,8 @@ HTML_HINT = (
 
 
 @dataclass
-class TargetSteps:
-    """The requests of one buyer: connect() before the barrier, and then buy().
+class TargetRequester:
+    """Sends the requests of one buyer: connect() before the barrier, and then buy().
 
     The target's code sends requests through `client`, whose method request() is replaced by that of
     this object.
@@ -161,7 +161,7 @@ def _count_response(response: Any, failed: bool) -> None:
 
 
 def read_answer(target: Target, response: Any) -> Answer:
-    """Return the meaning of a purchase's response. Return NO_ANSWER if the shop did not answer.
+    """Return the meaning of a purchase's response; UNKNOWN_OUTCOME if the shop did not answer.
 
     If the target's read() fails on a response with a status of 500 or above, the Answer is an
     `error` that may have sold a unit. Raises TargetError if read() fails on any other response, if
@@ -176,7 +176,7 @@ def read_answer(target: Target, response: Any) -> Answer:
             "the request that buys, as buyer.client.post() returns it"
         )
     if status == 0:  # there was no answer
-        return NO_ANSWER
+        return UNKNOWN_OUTCOME
     try:
         answer = target.read(response)
     except (Exception, SystemExit) as error:  # the user's code may raise any error
