@@ -56,6 +56,8 @@ def request_rush(rush: Mapping[str, Any]) -> None:
 def stop_rush(*, product: str) -> None:
     """Stop the current rush and close its sale, so that purchases under way sell nothing.
 
+    A rush is many buyers at the same moment.
+
     Raises NotNow if no rush is running. Raises Unavailable if the sale cannot be closed in time.
     In that case the rush is stopped, too.
     """

@@ -15,7 +15,7 @@ from shop.sale.strategy import Strategy
 
 #: Functions outside a strategy's own file that it may call, in the order in which they are shown.
 SHARED_FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    locked.held,
+    locked.hold_lock,
     purchase.sell_one,
     fences.claim_fence_and_read_stock,
     purchase.read_stock,

@@ -91,7 +91,10 @@ def state(request: HttpRequest) -> HttpResponse:
 
 @endpoint("GET")
 def history(request: HttpRequest) -> HttpResponse:
-    """Answer with the newest sales. A closed sale without an order or a rush is left out."""
+    """Answer with the newest sales.
+
+    A closed sale is left out if it has neither an order nor a rush (many buyers at one moment).
+    """
     product = parse_product(request.GET)
     with use_spare_connection():
         sales = reports.read_recent_reports(product, count=MAX_SALES_SHOWN)
@@ -208,7 +211,7 @@ def start_rush(request: HttpRequest) -> HttpResponse:
 
 @endpoint("POST")
 def stop_rush(request: HttpRequest) -> HttpResponse:
-    """Stop the current rush, and close its sale."""
+    """Stop the current rush (many buyers at the same moment), and close its sale."""
     with use_spare_connection():
         rush_folder.stop_rush(product=DEFAULT_PRODUCT)
     return JsonResponse({}, status=202)

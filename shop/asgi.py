@@ -27,7 +27,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
 django.setup(set_prefix=False)
 
 # These imports need the settings, which are set up above.
-from shop.api.answers import ShopResponse, answer_error, is_answered  # noqa: E402
+from shop.api.answers import ShopResponse, answer_error, can_answer_error  # noqa: E402
 from shop.api.parse import MAX_DISCARDED_BYTES, make_too_large_error, parse_attempt  # noqa: E402
 from shop.api.request import ShopAsgiRequest  # noqa: E402
 from shop.api.throttle import admit  # noqa: E402
@@ -236,7 +236,7 @@ class Application(ASGIHandler):
                 await run_in_pool(self.threads.short_calls, partial(admit, request))
             return make_sold_answer(attempt, await check_out(attempt, self.threads))
         except Exception as error:
-            if is_answered(error):
+            if can_answer_error(error):
                 return answer_error(request, error)
             return response_for_exception(request, error)
 

@@ -26,7 +26,7 @@ from django.urls import resolve
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.http import is_same_domain
 
-from shop.api.answers import answer_error, is_answered, make_refusal
+from shop.api.answers import answer_error, can_answer_error, make_refusal
 from shop.errors import Forbidden
 from shop.ops.logs import NO_REQUEST, request_id
 
@@ -229,7 +229,7 @@ class DatabaseErrorMiddleware(MiddlewareMixin):
     """Answers errors of the admin's views. The other views have the decorator `endpoint`."""
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        if is_answered(error):
+        if can_answer_error(error):
             return answer_error(request, error)
         return None
 

@@ -16,9 +16,9 @@ from shop.ops.redis import locks_client
 from shop.sale.locked import (
     describe_acquisition,
     describe_release,
-    held,
+    hold_lock,
+    make_redis_lock,
     make_redis_lock_options,
-    redis_lock,
 )
 from shop.sale.points import point_reached
 from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, read_stock, sell_one, write_stock
@@ -46,7 +46,7 @@ class Guarded:
         self.lock_class = lock_class
 
     def __call__(self, attempt: Attempt) -> Receipt:
-        with held(self._make_lock(attempt)) as lease:
+        with hold_lock(self._make_lock(attempt)) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell_one(attempt)
         return receipt.with_lease(lease)
@@ -91,11 +91,11 @@ class RenewedLock(TokenLock):
 def hold(attempt: Attempt) -> AbstractContextManager[AnyLease]:
     """Return a context manager that holds a RedisLock for this purchase.
 
-    Unlike held(), it may be entered inside a transaction, because lesson 6 is about this mistake.
-    Then the COMMIT comes after the block, so the block never reaches the injection point
+    Unlike hold_lock(), it may be entered inside a transaction, because lesson 6 is about this
+    mistake. Then the COMMIT comes after the block, so the block never reaches the injection point
     `after_commit` (shop/sale/points.py).
     """
-    return held(redis_lock(attempt), inside_transaction=True, encloses_commit=False)
+    return hold_lock(make_redis_lock(attempt), inside_transaction=True, encloses_commit=False)
 
 
 def acquire(attempt: Attempt) -> Lease:
@@ -114,7 +114,7 @@ def acquire(attempt: Attempt) -> Lease:
 
 
 class _LockWithReleasePoints(RedisLock):
-    """A RedisLock whose release reaches the same injection points as `with held(lock)` does."""
+    """A RedisLock whose release reaches the same injection points as `with hold_lock(lock)`."""
 
     def _release(self, lease: Lease) -> Release:
         point_reached.send("release", token=lease.token)
@@ -145,7 +145,7 @@ def fenced(sell: Callable[[Attempt, AnyLease], Receipt]) -> Callable[[Attempt], 
         lock = _LeaseRecordingLock(
             locks_client(), attempt.lock_name, **make_redis_lock_options(attempt)
         )
-        with held(lock) as lease:
+        with hold_lock(lock) as lease:
             with transaction.atomic(durable=True):
                 receipt = sell(attempt, lease)
         return receipt.with_lease(lease)

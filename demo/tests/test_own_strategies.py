@@ -19,7 +19,7 @@ from pytest_django import Settings
 from demo import own_strategies
 from demo.source import read_source_blocks
 from shop.sale.fences import claim_fence_and_read_stock
-from shop.sale.locked import held
+from shop.sale.locked import hold_lock
 from shop.sale.purchase import sell_one
 from shop.strategies import STRATEGIES
 from shop.tests.node import run_python
@@ -158,7 +158,7 @@ def read_source(block: dict[str, Any]) -> str:
     return text + re.sub(r"^    ", "", text, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("function", [held, sell_one, claim_fence_and_read_stock])
+@pytest.mark.parametrize("function", [hold_lock, sell_one, claim_fence_and_read_stock])
 def test_shown_function_has_at_most_one_point(function: Callable[..., Any]) -> None:
     """At a point, `point_reached.send(...)`, a purchase reports its progress to the demo.
 

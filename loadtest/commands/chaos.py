@@ -126,7 +126,7 @@ def list_inconclusive_reasons(rushes: Sequence[ChaosRush]) -> list[str]:
 
 
 def choose_exit_code(rushes: Sequence[ChaosRush]) -> int:
-    """Return the exit code of a run with these rushes.
+    """Return the exit code of a run with these rushes, in which random faults were injected.
 
     It is 1 if a sound strategy broke. Otherwise it is EXIT_CODES["unknown"] if the run is
     inconclusive, and else 0.
@@ -141,9 +141,10 @@ def choose_exit_code(rushes: Sequence[ChaosRush]) -> int:
 def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> int:
     """Run one rush after the other until the time has passed or a sound strategy breaks.
 
-    Writes summary.json after each rush. Returns the exit code; see choose_exit_code(). Raises
-    StackError if an external server is configured or the shop describes a strategy wrongly, and
-    EmbeddedError if a server does not start.
+    In a rush, many buyers buy under each strategy, while random faults are injected. Writes
+    summary.json after each rush. Returns the exit code; see choose_exit_code(). Raises StackError
+    if an external server is configured or the shop describes a strategy wrongly, and EmbeddedError
+    if a server does not start.
 
     seed  the seed of the random choices of the run; None: a random seed
     """
@@ -199,7 +200,7 @@ def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) 
 def _run_rushes(
     testbed: Testbed, minutes: float, seed: int, rushes: list[ChaosRush], out: Output
 ) -> None:
-    """Run the rushes. Add each one to `rushes` before it begins, so that the caller can report it.
+    """Run the rushes. Add each rush to `rushes` before it begins, so that the caller can report it.
 
     Raises StackError if the shop describes a strategy wrongly.
     """
@@ -233,7 +234,8 @@ def _run_rushes(
 def _draw_rush(number: int, rng: Random, shuffled_disturbances: Iterator[Disturbance]) -> ChaosRush:
     """Return a rush with random disturbances, a random `hold_ms` and a random seed.
 
-    No disturbance occurs twice in the rush.
+    A disturbance is a fault at a random time. No disturbance occurs twice in the rush. `hold_ms` is
+    the time between check and decrement.
     """
     count = rng.randint(1, MAX_DISTURBANCES_PER_RUSH)
     disturbances_by_name = {

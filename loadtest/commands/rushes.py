@@ -118,7 +118,8 @@ class RushOptions:
 def demo(console: Console, **options: Any) -> int:
     """Run the rush under each lock, print the table, and write the results.
 
-    On SQLite, the default locks are DEMO_LOCKS_ON_SQLITE.
+    In a rush, many buyers try to buy few units at the same moment. On SQLite, the default locks are
+    DEMO_LOCKS_ON_SQLITE.
 
     Returns 0 if every verdict was the expected one, else 1. Raises StackError, whose message says
     what to do, and EmbeddedError if a server does not start.
@@ -166,8 +167,9 @@ def make_results_filename(command: str, database: str) -> str:
 def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> int:
     """Run the rush under every strategy, print the table, and write the results; see demo().
 
-    A strategy for which EXPECTED has a verdict on a single process gets two rushes: one against
-    several processes of the shop, and one against a single process.
+    In a rush, many buyers try to buy few units at the same moment. A strategy for which EXPECTED
+    has a verdict on a single process gets two rushes: one against several processes of the shop,
+    and one against a single process.
     """
     rush_options = choose_database_of_options(RushOptions(locks=locks, **options))
     with Output(console) as out:
@@ -205,7 +207,9 @@ def run_stack_and_locust(
     progress: Callable[[str], None],
     **stack_options: Any,
 ) -> Iterator[tuple[Stack, LocustProcess]]:
-    """Run the servers and nodes of a rush, and Locust for its buyers, during a `with` block.
+    """Run a shop with its servers, and Locust for the buyers of its rushes, during a `with` block.
+
+    In a rush, many buyers try to buy few units at the same moment.
 
     Yields the Stack (the servers and nodes of the shop) and the Locust process. Raises
     EmbeddedError if one of them does not start, and StackError if a process may not open as many
@@ -249,9 +253,10 @@ def rush_each_strategy(
 ) -> tuple[Summary, list[Event]]:
     """Run the rush under each strategy. Return the summary of the runs, and all recorded events.
 
-    The nodes of the shop record their purchases as events, and so do the buyers. A strategy that is
-    unavailable gets the verdict `not_run`. Raises the same errors as run_stack_and_locust() and
-    run_rush().
+    In a rush, many buyers try to buy few units at the same moment. A run is one rush, with its
+    figures and its verdict. The nodes of the shop record their purchases as events, and so do the
+    buyers. A strategy that is unavailable gets the verdict `not_run`. Raises the same errors as
+    run_stack_and_locust() and run_rush().
 
     is_demo  whether to print each verdict at once, and to keep Locust's own report of each rush
     """
@@ -289,7 +294,10 @@ def _run_rush_if_available(
     strategy: StrategyFacts,
     locust_report: str,
 ) -> Run:
-    """Return the run of one rush. If the strategy is unavailable, its verdict is `not_run`."""
+    """Run one rush (many buyers at the same moment), and return its run: figures and verdict.
+
+    If the strategy is unavailable, there is no rush, and the verdict is `not_run`.
+    """
     if strategy["available"]:
         run = run_rush(stack, locust, rush_options, strategy["name"], locust_report)
         return add_complaint(run, strategy)
@@ -338,7 +346,9 @@ def run_rush(
     lock: str,
     locust_report: str = "",
 ) -> Run:
-    """Run one rush under one strategy. Return its run, including the expected verdict.
+    """Run one rush (many buyers at the same moment) under one strategy.
+
+    Return its run: the figures, the verdict and the expected verdict.
 
     If the nodes record their purchases, the judge uses these records in addition to the buyers'
     requests. Raises ShopUnreachable, OSError, and StackError if a server ended during the rush.
@@ -362,8 +372,9 @@ def run_rush(
 def get_fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
     """Return the column of EXPECTED that has the verdict on a rush: the run's field `fault`.
 
-    No fault is injected in a rush. The column is ONE_PROCESS if the shop has a single process and
-    EXPECTED has a verdict on the strategy for that case. Otherwise it is `rush`.
+    A rush is many buyers at the same moment, without a fault. The column is ONE_PROCESS if the shop
+    has a single process and EXPECTED has a verdict on the strategy for that case. Otherwise it is
+    `rush`.
 
     lock  the name of the strategy
     """
@@ -372,9 +383,10 @@ def get_fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
 
 
 def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
-    """Run one rush on nodes that record their purchases. Return its run.
+    """Run one rush on nodes that record their purchases. Return its run: figures and verdict.
 
-    The rush is judged by the records of the buyers and of the nodes.
+    A rush is many buyers at the same moment. It is judged by the records of the buyers and of the
+    nodes.
     """
     leaked_keys_before = stack.find_leaked_keys()
     buyers_report = locust.run_unjudged_rush(plan)

@@ -135,7 +135,10 @@ def _make_host_options(stack: Stack) -> list[str]:
 
 
 def make_plain_locust_command(stack: Stack) -> str:
-    """Return the command line that runs one rush on this shop with Locust's own program."""
+    """Return the command line that runs one rush on this shop with Locust's own program.
+
+    In a rush, many buyers send their purchases at the same instant.
+    """
     program = Path(sys.executable).with_name("locust")
     if program.is_relative_to(ROOT):
         program = program.relative_to(ROOT)

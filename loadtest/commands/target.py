@@ -47,6 +47,8 @@ def run(
 ) -> int:
     """Run rushes against the target until a verdict is not exact, and write the results.
 
+    In a rush, many buyers send their purchases at the same instant.
+
     target      the file with the subclass of Target
     host        the address of the shop
     i_may_load  the host name of another machine against which the user allows a rush
@@ -104,11 +106,11 @@ def run(
 
 
 def _rush_and_reread_orders(locust: LocustProcess, plan: RushPlan, out: Output) -> dict[str, Any]:
-    """Run a rush, and return its run (its figures and its verdict).
+    """Run a rush (many buyers at the same instant), and return its figures and its verdict.
 
     If the verdict is `exact`, the orders are read again after REREAD_AFTER_SECONDS, and the rush is
-    judged again. Raises StackError. If it is a RushFailed, the log is removed, because it does not
-    explain more than the error.
+    judged again. Raises StackError. Before a RushFailed is raised, the log is removed, because it
+    does not explain more than the error.
     """
     try:
         run = locust.run_rush(plan)
@@ -178,6 +180,7 @@ def judge_again(
 def merge_scopes(runs: Sequence[Mapping[str, Any]], field: str) -> list[str]:
     """Return the sentences on what was judged, or what was not, in all rushes, each only once.
 
+    A rush is many buyers who send their purchases at the same instant; each has one run.
     If a sentence is not in the runs of all rushes, the numbers of its rushes are put before it.
 
     field  the field of the runs with the sentences: `judged` or `not_judged`
@@ -197,7 +200,7 @@ def merge_scopes(runs: Sequence[Mapping[str, Any]], field: str) -> list[str]:
 
 
 def describe_result(runs: Sequence[Run]) -> str:
-    """Return a sentence on the verdicts of the rushes.
+    """Return a sentence on the verdicts of the rushes (many buyers at the same instant).
 
     If all rushes were exact, the sentence says that this is no proof, or that there were too few
     buyers to oversell.

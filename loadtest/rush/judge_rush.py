@@ -1,4 +1,7 @@
-"""The verdict on a rush, from the report of its buyers and the record of its sale."""
+"""The verdict on a rush, from the report of its buyers and the record of its sale.
+
+In a rush, many buyers send their purchases at the same instant.
+"""
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
@@ -24,6 +27,8 @@ def judge_rush(
     leaked_keys: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Judge a rush, and return its run: the figures and the verdict, as in `summary.json`.
+
+    In a rush, many buyers send their purchases at the same instant.
 
     The caller has to add the expected verdict, and to call mark_incomplete_as_unknown(): this
     verdict does not consider whether the rush was stopped or lost buyers.
@@ -83,6 +88,7 @@ def judge_rush(
 def mark_incomplete_as_unknown(run: MutableMapping[str, Any]) -> None:
     """Change the verdict on a rush to `unknown` if the rush was stopped or lost buyers.
 
+    A rush (many buyers at the same instant) loses buyers if a process that runs them ends early.
     The verdict `oversold` stays, because missing answers cannot explain surplus orders.
     """
     reasons = list(run.get("lost", ()))

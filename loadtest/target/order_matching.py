@@ -21,7 +21,7 @@ from loadtest.target.target import TargetError, get_target_file
 def match_orders_to_buyers(
     counter: SaleCounter, shop_orders: OrdersOrTotal, requests: Sequence[Request]
 ) -> list[dict[str, Any]]:
-    """Return the orders of a rush with the keys of their buyers.
+    """Return the orders of a rush (many buyers at the same instant) with the keys of their buyers.
 
     The requests are changed in place. The order number in an answer is written as orders() writes
     it. An answer `sold` without an order number gets the number of its buyer's order.

@@ -81,7 +81,7 @@ def test_page_shows_that_a_rush_without_a_lock_oversells(stack: Stack, page: Pag
     page.locator("#lock").select_option("redis")
     expect(page.locator("#code-marked mark")).to_have_count(2)
     first_mark = page.locator("#code-marked mark").first
-    expect(first_mark).to_contain_text("with held(redis_lock(attempt))")
+    expect(first_mark).to_contain_text("with hold_lock(make_redis_lock(attempt))")
     # The choice of another lock changes the code, but not the verdict on the last rush.
     expect(page.locator("#verdict")).to_have_text("OVERSOLD under none")
 

@@ -34,7 +34,7 @@ def endpoint(method: str) -> Callable[[View], View]:
     """Return a decorator for a view of one HTTP method; a view of GET also answers HEAD.
 
     Requests with another method are answered 405. Errors of the shop and its database become
-    answers (see is_answered()); other errors are raised.
+    answers (see can_answer_error()); other errors are raised.
     """
 
     allowed = [method]
@@ -50,7 +50,7 @@ def endpoint(method: str) -> Callable[[View], View]:
             try:
                 return view(request, *args, **kwargs)
             except Exception as error:
-                if not is_answered(error):
+                if not can_answer_error(error):
                     raise
                 return answer_error(request, error)
 
@@ -62,7 +62,7 @@ def endpoint(method: str) -> Callable[[View], View]:
     return decorate
 
 
-def is_answered(error: Exception) -> bool:
+def can_answer_error(error: Exception) -> bool:
     """Return whether answer_error() can answer an error of a view.
 
     It can answer ANSWERED_ERRORS, and the error of a write to a read-only database.

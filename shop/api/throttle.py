@@ -16,7 +16,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from shop.errors import Throttled, Unavailable
-from shop.lua import lua
+from shop.lua import lua_script
 from shop.ops.redis import locks_client
 
 logger = logging.getLogger("shop.api.throttle")
@@ -37,7 +37,7 @@ def admit(request: HttpRequest) -> None:
     window_ms = round(window_seconds * 1000)
     key = f"throttle:{group_address(read_address(request))}"
     try:
-        wait_ms = lua("throttle")(locks_client(), [key], [max_attempts, window_ms])
+        wait_ms = lua_script("throttle")(locks_client(), [key], [max_attempts, window_ms])
     except redis.RedisError as error:
         logger.warning("the rate limit's Redis does not answer: %s", error)
         raise Unavailable(

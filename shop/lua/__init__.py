@@ -21,7 +21,7 @@ class CallableScript(Script):
             return client.eval(self.text, len(keys), *keys, *args)
 
 
-def lua(name: str) -> CallableScript:
+def lua_script(name: str) -> CallableScript:
     """Return the script in shop/lua/<name>.lua."""
     text, sha = load_script(name, FOLDER)
     return CallableScript(text, sha)

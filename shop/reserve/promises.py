@@ -31,7 +31,7 @@ from shop.errors import (
     SoldOut,
     Unavailable,
 )
-from shop.lua import lua
+from shop.lua import lua_script
 from shop.models import PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale.purchase import Attempt, Receipt, Stock, read_stock
@@ -145,7 +145,8 @@ def read_promises(sale: int) -> tuple[int | None, list[Promise]]:
     for the sale. Some of the promises may already have an order, but are still on the stream.
     Unreadable promises are left out. Raises redis.RedisError.
     """
-    units_text, entries = lua("list_promises")(locks_client(), [counter_key(sale), STREAM], [sale])
+    keys = [counter_key(sale), STREAM]
+    units_text, entries = lua_script("list_promises")(locks_client(), keys, [sale])
     promises = []
     for entry, stock_seen, order_json in entries:
         with suppress(ValueError, TypeError):  # settle_batch() reports unreadable promises
@@ -323,7 +324,7 @@ def run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> l
         round(settings.SHOP_LONGEST_UNSETTLED * 1000),
     ]
     try:
-        answer_and_promise_text: list[bytes] = lua("promise")(client, keys, args)
+        answer_and_promise_text: list[bytes] = lua_script("promise")(client, keys, args)
     except redis.ResponseError:  # Redis refused the script, so nothing was promised
         raise
     except redis.RedisError as error:

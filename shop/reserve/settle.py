@@ -33,7 +33,7 @@ from django.db import (
 )
 from django.db.models import F, Q
 
-from shop.lua import lua
+from shop.lua import lua_script
 from shop.models import Product, PurchaseHistory, Sale
 from shop.ops.connections import discard_dead_connections
 from shop.ops.redis import locks_client
@@ -180,7 +180,7 @@ def acknowledge(entry_endings: Sequence[EntryEnding]) -> int:
     for entry, sale, ending in entry_endings:
         keys += [counter_key(sale), endings_key(sale)]
         args += [entry, ending.value]
-    deleted_count: int = lua("settle_promises")(locks_client(), keys, args)
+    deleted_count: int = lua_script("settle_promises")(locks_client(), keys, args)
     return deleted_count
 
 

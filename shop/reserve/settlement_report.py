@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import redis
 
-from shop.lua import lua
+from shop.lua import lua_script
 from shop.ops.redis import locks_client
 from shop.reserve.promises import STREAM, can_have_promises, counter_key, endings_key
 from shop.sale.reports import UNKNOWN_SETTLEMENT
@@ -34,7 +34,7 @@ def read_settlement(sale: int) -> dict[str, Any]:
         return {**UNKNOWN_SETTLEMENT, "settled": 0, "unsettled": 0, "broken_promises": 0}
     client = locks_client()
     try:
-        _, unsettled = lua("list_promises")(client, [counter_key(sale), STREAM], [sale])
+        _, unsettled = lua_script("list_promises")(client, [counter_key(sale), STREAM], [sale])
         # Read the counts after the stream. In the other order, a promise that is settled between
         # the two reads would not be counted at all; now it is counted twice.
         fields = cast(dict[bytes, bytes], client.hgetall(endings_key(sale)))

@@ -18,7 +18,7 @@ from shop.sale.points import point_reached
 from shop.sale.purchase import AnyLease, Attempt
 
 
-def redis_lock(attempt: Attempt) -> RedisLock:
+def make_redis_lock(attempt: Attempt) -> RedisLock:
     """Return a RedisLock for a purchase, on the locks' Redis, with metrics."""
     return RedisLock(locks_client(), attempt.lock_name, **make_redis_lock_options(attempt))
 
@@ -50,7 +50,7 @@ class LockInsideTransaction(RuntimeError):
         )
 
 
-def held(
+def hold_lock(
     lock: Lock | OneFileLock,
     *,
     inside_transaction: bool = False,

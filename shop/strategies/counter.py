@@ -23,7 +23,7 @@ import redis
 from django.db import transaction
 
 from shop.errors import SoldOut
-from shop.lua import lua
+from shop.lua import lua_script
 from shop.ops.redis import locks_client
 from shop.sale.points import point_reached
 from shop.sale.purchase import (
@@ -83,7 +83,7 @@ def reserve(
     """
     point_reached.send("reserve")  # a test or a demo can stop the purchase here
     # This strategy takes no lock, but its counter is in the Redis of the locks.
-    outcome, units_left = lua("reserve_unit")(
+    outcome, units_left = lua_script("reserve_unit")(
         locks_client(), counter_keys(sale_id), [reservation_id, initial_units, COUNTER_LIFETIME_MS]
     )
     return ReservationOutcome(outcome), units_left
@@ -92,7 +92,7 @@ def reserve(
 def cancel_reservation(*, sale_id: int, reservation_id: str) -> None:
     """Cancel a reservation. If Redis does not answer, the unit stays reserved in this sale."""
     try:
-        lua("give_back")(locks_client(), counter_keys(sale_id), [reservation_id])
+        lua_script("give_back")(locks_client(), counter_keys(sale_id), [reservation_id])
     except redis.RedisError as error:
         logger.warning("a unit stays reserved until the next restock: %s", error)
 

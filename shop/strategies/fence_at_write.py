@@ -18,13 +18,13 @@ from django.db import transaction
 
 from shop.models import Product
 from shop.sale.fences import diagnose_refused_fence
-from shop.sale.locked import held, redis_lock
+from shop.sale.locked import hold_lock, make_redis_lock
 from shop.sale.purchase import AnyLease, Attempt, Receipt, Stock, sell_one
 from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
-    with held(redis_lock(attempt)) as lease:
+    with hold_lock(make_redis_lock(attempt)) as lease:
         receipt = sell(attempt, lease)
     return receipt.with_lease(lease)
 
@@ -51,7 +51,7 @@ STRATEGY = Strategy(
     rank=170,
     title="Fence checked at the write",
     summary="Looks right: a stale write is refused, but a write after a stale read is not.",
-    marks=("with held(redis_lock", "fence__lt=lease.fence"),
+    marks=("with hold_lock(make_redis_lock", "fence__lt=lease.fence"),
     buy=buy,
     sell_in_loop=sell,
     renewed=True,

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from django.db import transaction
 
 from shop.models import Product
-from shop.sale.locked import held, redis_lock
+from shop.sale.locked import hold_lock, make_redis_lock
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
@@ -31,7 +31,7 @@ def buy(attempt: Attempt) -> Receipt:
     with ExitStack() as release_after_commit:
         with transaction.atomic(durable=True):
             Product.objects.filter(name=attempt.product).exists()  # the snapshot begins here
-            hold_context = held(redis_lock(attempt), inside_transaction=True)
+            hold_context = hold_lock(make_redis_lock(attempt), inside_transaction=True)
             lease = release_after_commit.enter_context(hold_context)
             receipt = sell_one(attempt)
     return receipt.with_lease(lease)

@@ -16,7 +16,7 @@ from django.db import transaction
 from locks.one_file import OneFileLock
 from shop.ops.redis import locks_client
 from shop.sale.fences import claim_fence_and_read_stock
-from shop.sale.locked import held
+from shop.sale.locked import hold_lock
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
@@ -28,7 +28,7 @@ def buy(attempt: Attempt) -> Receipt:
         ttl=settings.SHOP_LOCK_TTL,
         max_hold=settings.SHOP_LOCK_MAX_HOLD,
     )
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         with transaction.atomic(durable=True):
             receipt = sell_one(
                 attempt, read=partial(claim_fence_and_read_stock, lease), fence=lease.fence
@@ -40,7 +40,7 @@ STRATEGY = Strategy(
     rank=165,
     title="A lock in one file, with a fence",
     summary="The lock that most shops should copy: no queue, but the fence is claimed at the read.",
-    marks=("with held(lock)", "UPDATE product SET fence"),
+    marks=("with hold_lock(lock)", "UPDATE product SET fence"),
     buy=buy,
     holds_row=True,
     sound=True,

@@ -21,7 +21,7 @@ from django.db import transaction
 
 from locks import Lease, Lock, LockTimeout, Release
 from locks.clock import now
-from shop.sale.locked import held
+from shop.sale.locked import hold_lock
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
@@ -59,7 +59,7 @@ class ProcessLock(Lock):
 
 def buy(attempt: Attempt) -> Receipt:
     lock = ProcessLock(attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         with transaction.atomic(durable=True):
             receipt = sell_one(attempt)
     return receipt.with_lease(lease)

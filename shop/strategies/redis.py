@@ -14,13 +14,14 @@ from functools import partial
 from django.db import transaction
 
 from shop.sale.fences import claim_fence_and_read_stock
-from shop.sale.locked import held, redis_lock
+from shop.sale.locked import hold_lock, make_redis_lock
 from shop.sale.purchase import AnyLease, Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 
 
 def buy(attempt: Attempt) -> Receipt:
-    with held(redis_lock(attempt)) as lease:  # waits up to SHOP_LOCK_WAIT, without a transaction
+    # Wait for the lock up to SHOP_LOCK_WAIT, without a transaction.
+    with hold_lock(make_redis_lock(attempt)) as lease:
         receipt = sell(attempt, lease)
     return receipt.with_lease(lease)
 
@@ -36,7 +37,7 @@ STRATEGY = Strategy(
     title="RedisLock with a fence",
     article="A0 A1 A2 A3 A4, and beyond",
     summary="A fair, renewed lock: its fence, claimed at the read, stops a holder that lost it.",
-    marks=("with held(redis_lock", "UPDATE product SET fence"),
+    marks=("with hold_lock(make_redis_lock", "UPDATE product SET fence"),
     buy=buy,
     holds_row=True,
     sell_in_loop=sell,

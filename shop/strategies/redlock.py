@@ -28,8 +28,8 @@ from locks import Lock, LockBackendError
 from locks.clock import now
 from locks.sans_io.protocol import compute_drift, to_milliseconds
 from shop.errors import Unavailable
-from shop.lua import lua
-from shop.sale.locked import held
+from shop.lua import lua_script
+from shop.sale.locked import hold_lock
 from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
@@ -104,7 +104,7 @@ class RedlockLock(AbstractPollingLock):
     def _delete(self, clients: Sequence[redis.Redis], token: str) -> list[Any]:
         """Delete the lock on the servers where it has this token. Return each reply or error."""
         return self._send_to_servers(
-            clients, "EVAL", lua("compare_and_delete").text, 1, self.key, token
+            clients, "EVAL", lua_script("compare_and_delete").text, 1, self.key, token
         )
 
     def _send_to_servers(self, clients: Sequence[redis.Redis], *command: str | int) -> list[Any]:
@@ -173,7 +173,7 @@ def make_lock(attempt: Attempt) -> Lock:
 
 
 def buy(attempt: Attempt) -> Receipt:
-    with held(make_lock(attempt)) as lease:
+    with hold_lock(make_lock(attempt)) as lease:
         with transaction.atomic(durable=True):
             receipt = sell_one(attempt)
     return receipt.with_lease(lease)

@@ -35,9 +35,9 @@ from django.db import transaction
 from locks import Lease, Lock, LockBackendError, LockNotHeld, LockTimeout, Release
 from locks.clock import now
 from locks.sans_io.protocol import to_milliseconds
-from shop.lua import lua
+from shop.lua import lua_script
 from shop.ops.redis import locks_client
-from shop.sale.locked import held
+from shop.sale.locked import hold_lock
 from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
@@ -103,7 +103,8 @@ class ReentrantLock(Lock):
         owner = self.owner
         sent_at = now()
         try:
-            lock_ms_left = lua("reentrant_acquire")(self.client, [self.key], [self.ttl_ms, owner])
+            acquire = lua_script("reentrant_acquire")
+            lock_ms_left = acquire(self.client, [self.key], [self.ttl_ms, owner])
         except redis.RedisError as error:
             raise LockBackendError(name=self.name) from error
         if lock_ms_left is not None:
@@ -113,7 +114,7 @@ class ReentrantLock(Lock):
         def renew() -> bool:
             """Renew the lock. Return False if it is no longer ours."""
             sent_at = now()
-            if not lua("reentrant_renew")(self.client, [self.key], [self.ttl_ms, owner]):
+            if not lua_script("reentrant_renew")(self.client, [self.key], [self.ttl_ms, owner]):
                 return False
             lease.deadline = sent_at + self.ttl
             return True
@@ -137,7 +138,7 @@ class ReentrantLock(Lock):
             renewal.stop()
         args: list[str | int] = [UNLOCK_MESSAGE, self.ttl_ms, lease.token]
         try:
-            reply = lua("reentrant_release")(self.client, [self.key, self.channel], args)
+            reply = lua_script("reentrant_release")(self.client, [self.key, self.channel], args)
         except redis.RedisError:
             return Release.UNKNOWN
         if reply is None:
@@ -147,7 +148,7 @@ class ReentrantLock(Lock):
 
 def buy(attempt: Attempt) -> Receipt:
     lock = ReentrantLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         with transaction.atomic(durable=True):
             receipt = sell_one(attempt)
     return receipt.with_lease(lease)
@@ -158,7 +159,7 @@ STRATEGY = Strategy(
     title="Redisson's reentrant lock",
     article="A0 A3",
     summary="Its owner may take it again, waiters are woken; a paused process still loses it.",
-    marks=('lua("reentrant_acquire"', "= RenewalThread("),
+    marks=('lua_script("reentrant_acquire"', "= RenewalThread("),
     buy=buy,
     renewed=True,
 )

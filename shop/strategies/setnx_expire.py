@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import transaction
 
 from shop.ops.redis import locks_client
-from shop.sale.locked import held
+from shop.sale.locked import hold_lock
 from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
@@ -40,7 +40,7 @@ class SetnxExpireLock(PollingLock):
 
 def buy(attempt: Attempt) -> Receipt:
     lock = SetnxExpireLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         with transaction.atomic(durable=True):
             receipt = sell_one(attempt)
     return receipt.with_lease(lease)

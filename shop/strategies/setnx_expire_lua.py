@@ -17,9 +17,9 @@ does the same as the script: see token.py, which differs only in that line.
 from django.conf import settings
 from django.db import transaction
 
-from shop.lua import lua
+from shop.lua import lua_script
 from shop.ops.redis import locks_client
-from shop.sale.locked import held
+from shop.sale.locked import hold_lock
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.polling_lock import PollingLock
@@ -29,15 +29,15 @@ class SetnxExpireLuaLock(PollingLock):
     """A lock with one script to acquire it (SETNX, PEXPIRE) and one to release it (GET, DEL)."""
 
     def try_lock(self, token: str) -> bool:
-        return bool(lua("setnx_expire")(self.client, [self.key], [token, self.ttl_ms]))
+        return bool(lua_script("setnx_expire")(self.client, [self.key], [token, self.ttl_ms]))
 
     def unlock(self, token: str) -> bool:
-        return bool(lua("compare_and_delete")(self.client, [self.key], [token]))
+        return bool(lua_script("compare_and_delete")(self.client, [self.key], [token]))
 
 
 def buy(attempt: Attempt) -> Receipt:
     lock = SetnxExpireLuaLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         with transaction.atomic(durable=True):
             receipt = sell_one(attempt)
     return receipt.with_lease(lease)
@@ -48,6 +48,6 @@ STRATEGY = Strategy(
     title="SETNX and EXPIRE in Lua",
     article="A4",
     summary="SETNX and EXPIRE in one script; a holder slower than the ttl still loses the lock.",
-    marks=('lua("setnx_expire"', 'lua("compare_and_delete"'),
+    marks=('lua_script("setnx_expire"', 'lua_script("compare_and_delete"'),
     buy=buy,
 )

@@ -18,9 +18,9 @@ renewed, and have a fencing token that the database can check.
 from django.conf import settings
 from django.db import transaction
 
-from shop.lua import lua
+from shop.lua import lua_script
 from shop.ops.redis import locks_client
-from shop.sale.locked import held
+from shop.sale.locked import hold_lock
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.polling_lock import PollingLock
@@ -33,13 +33,13 @@ class TokenLock(PollingLock):
         return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
 
     def unlock(self, token: str) -> bool:
-        return bool(lua("compare_and_delete")(self.client, [self.key], [token]))
+        return bool(lua_script("compare_and_delete")(self.client, [self.key], [token]))
 
 
 def buy(attempt: Attempt) -> Receipt:
     # This lock has a ttl of its own: 3 s, as in article A1 (docs/sources.md).
     lock = TokenLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_TOKEN_TTL)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         with transaction.atomic(durable=True):
             receipt = sell_one(attempt)
     return receipt.with_lease(lease)
@@ -50,6 +50,6 @@ STRATEGY = Strategy(
     title="SET NX PX with a token",
     article="A0 A1 A4",
     summary="It has an owner and a ttl; a holder slower than the ttl loses it without notice.",
-    marks=("nx=True", 'lua("compare_and_delete"'),
+    marks=("nx=True", 'lua_script("compare_and_delete"'),
     buy=buy,
 )

@@ -30,9 +30,9 @@ from django.db import transaction
 
 from locks import Lease, Release
 from locks.clock import now
-from shop.lua import lua
+from shop.lua import lua_script
 from shop.ops.redis import locks_client
-from shop.sale.locked import held
+from shop.sale.locked import hold_lock
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
 from shop.strategies.shared.polling_lock import PollingLock, RenewalThread
@@ -47,7 +47,7 @@ class TokenWatchdogLock(PollingLock):
         return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))
 
     def unlock(self, token: str) -> bool:
-        return bool(lua("compare_and_delete")(self.client, [self.key], [token]))
+        return bool(lua_script("compare_and_delete")(self.client, [self.key], [token]))
 
     def acquire(self, wait: float | None) -> Lease:
         lease = super().acquire(wait)
@@ -58,7 +58,8 @@ class TokenWatchdogLock(PollingLock):
     def renew(self, lease: Lease) -> bool:
         """Renew the lock. Return False if it is no longer ours."""
         sent_at = now()
-        if not lua("compare_and_expire")(self.client, [self.key], [lease.token, self.ttl_ms]):
+        arguments: list[str | int] = [lease.token, self.ttl_ms]
+        if not lua_script("compare_and_expire")(self.client, [self.key], arguments):
             return False
         lease.deadline = sent_at + self.ttl
         return True
@@ -70,7 +71,7 @@ class TokenWatchdogLock(PollingLock):
 
 def buy(attempt: Attempt) -> Receipt:
     lock = TokenWatchdogLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_LOCK_TTL)
-    with held(lock) as lease:
+    with hold_lock(lock) as lease:
         with transaction.atomic(durable=True):
             receipt = sell_one(attempt)
     return receipt.with_lease(lease)
@@ -81,7 +82,7 @@ STRATEGY = Strategy(
     title="Token with a watchdog",
     article="A2 A4",
     summary="A thread renews it while the holder works; a paused process renews nothing.",
-    marks=("= RenewalThread(", 'lua("compare_and_expire"'),
+    marks=("= RenewalThread(", 'lua_script("compare_and_expire"'),
     buy=buy,
     renewed=True,
 )

@@ -35,7 +35,7 @@ from kazoo.retry import KazooRetry
 from locks import Lease, Lock, LockBackendError, LockTimeout, LossReason, Release
 from locks.clock import now
 from shop.errors import Unavailable
-from shop.sale.locked import held
+from shop.sale.locked import hold_lock
 from shop.sale.points import point_reached
 from shop.sale.purchase import Attempt, Receipt, sell_one
 from shop.sale.strategy import Strategy
@@ -290,7 +290,7 @@ def make_lock(attempt: Attempt) -> Lock:
 
 
 def buy(attempt: Attempt) -> Receipt:
-    with held(make_lock(attempt)) as lease:
+    with hold_lock(make_lock(attempt)) as lease:
         with transaction.atomic(durable=True):
             receipt = sell_one(attempt)
     return receipt.with_lease(lease)

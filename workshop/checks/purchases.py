@@ -39,7 +39,7 @@ from shop.models import Product, PurchaseHistory
 from shop.ops.redis import locks_client
 from shop.sale import opening
 from shop.sale.checkout import check_out
-from shop.sale.locked import redis_lock
+from shop.sale.locked import make_redis_lock
 from shop.sale.points import point_reached, use_probe
 from shop.sale.purchase import Attempt, Receipt
 from shop.sale.reports import sale_report
@@ -462,7 +462,7 @@ def _read_redis_keys() -> set[str]:
 
 def _is_lock_free() -> bool:
     """Return whether buyer B can acquire the lock now. B releases the lock again."""
-    lease = redis_lock(Attempt(product=PRODUCT, buyer="B", lock=MINE)).try_acquire()
+    lease = make_redis_lock(Attempt(product=PRODUCT, buyer="B", lock=MINE)).try_acquire()
     if lease is not None:
         lease.release()
     return lease is not None

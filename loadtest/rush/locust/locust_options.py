@@ -1,4 +1,7 @@
-"""The options of a rush on Locust's command line and in its web UI."""
+"""The options of a rush on Locust's command line and in its web UI.
+
+In a rush, many buyers send their purchases at the same instant.
+"""
 
 import argparse
 import os
@@ -22,7 +25,7 @@ LIST_TIMEOUT_SECONDS = 2
 
 
 def add_arguments(parser: LocustArgumentParser) -> None:
-    """Add the options of a rush.
+    """Add the options of a rush, in which many buyers send their purchases at the same instant.
 
     Paths, addresses and secrets can be set on the command line only. The web UI neither shows nor
     accepts them.
@@ -103,7 +106,7 @@ def _list_strategies(host: str) -> list[str] | None:
 
 
 def build_plan(environment: Environment, restock_token: str = "") -> RushPlan:
-    """Return the plan of a rush that Locust's options describe.
+    """Return the plan of a rush (many buyers at the same instant) from Locust's options.
 
     Locust's option `host` is the first address, and `num_users` is the number of buyers.
 
@@ -129,7 +132,7 @@ def build_plan(environment: Environment, restock_token: str = "") -> RushPlan:
 
 
 def load_target(plan: RushPlan) -> Target:
-    """Return the target that a rush is run against: a third-party shop, or this project's shop.
+    """Return the target of a rush: the third-party shop, or this project's shop, that is tested.
 
     The --target of this process has priority over the plan's target, because a worker may run on
     another machine, where the file has another path. Raises TargetError.
@@ -142,7 +145,7 @@ def load_target(plan: RushPlan) -> Target:
 
 
 def require_permissions(plan: RushPlan) -> list[str]:
-    """Raise TargetError unless a rush is allowed on all addresses of the plan.
+    """Raise TargetError unless a rush (many buyers at one instant) is allowed on all addresses.
 
     Return warnings to print. Without --target every address is allowed, because this project's shop
     opens a sale only if the request has the shop's secret token.

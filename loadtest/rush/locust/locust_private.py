@@ -51,9 +51,9 @@ def require_names() -> None:
 class FixedDispatcher(UsersDispatcher):
     """Locust's dispatcher of users to workers, but without rebalancing during a rush.
 
-    Rebalancing would stop buyers during their purchase. A worker that joins during a rush gets
-    buyers in the next one. The buyers of a lost worker are not replaced by new ones, because they
-    may have bought already.
+    In a rush, many users buy at the same instant. Rebalancing would stop some of them during their
+    purchase. A worker that joins during a rush gets users in the next rush. The users of a lost
+    worker are not replaced by new users, because they may have bought already.
     """
 
     def add_worker(self, worker_node: WorkerNode) -> None:
