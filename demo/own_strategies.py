@@ -52,7 +52,7 @@ def make_strategy(name: str, path: Path) -> Strategy:
         name=name,
         title=f"Your own ({path.name})",
         summary="Your own file. Run it to see its verdict.",
-        marks=(),
+        highlights=(),
         buy=OwnFile(name, path).buy,
         path=str(path.resolve()),
     )

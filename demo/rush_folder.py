@@ -64,7 +64,7 @@ def stop_rush(*, product: str) -> None:
     if not _read_json_file("wanted"):
         raise NotNow("No rush is running: there is nothing to stop.")
     try:
-        opening.close(product=product)
+        opening.close_open_sale(product=product)
     except OperationalError as error:
         raise Unavailable(
             "The buyers are stopped, but the sale could not be closed, because purchases have "

@@ -36,8 +36,8 @@ def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
     come the shared functions that have a highlighted line. Unless the strategy is `deferred`,
     sell_one() is shown even if none of its lines is highlighted.
 
-    For each text in `marks` of the strategy, the first line that contains the text is highlighted.
-    Raises LookupError if no line contains it.
+    For each text in `highlights` of the strategy, the first line that contains the text is
+    highlighted. Raises LookupError if no line contains it.
     """
     text = (settings.BASE_DIR / strategy.file).read_text(encoding="utf-8")
     own_blocks = [_make_code_block(strategy.file, part) for part in _split_into_parts(text)]
@@ -45,7 +45,7 @@ def read_source_blocks(strategy: Strategy) -> list[dict[str, Any]]:
         function: _make_code_block(_find_file(function), inspect.getsource(function))
         for function in SHARED_FUNCTIONS
     }
-    for text_of_line in strategy.marks:
+    for text_of_line in strategy.highlights:
         _highlight_line(text_of_line, own_blocks + list(shared_blocks.values()))
     shown_blocks = list(own_blocks)
     for function, block in shared_blocks.items():
@@ -65,7 +65,7 @@ def _highlight_line(text_of_line: str, blocks: list[dict[str, Any]]) -> None:
             if text_of_line in line:
                 block["marked"].append(index)
                 return
-    raise LookupError(f"no line contains {text_of_line!r}: correct `marks` of the strategy")
+    raise LookupError(f"no line contains {text_of_line!r}: correct `highlights` of the strategy")
 
 
 def _split_into_parts(text: str) -> Iterator[str]:

@@ -46,7 +46,7 @@ class ShopUser(FastHttpUser):
         answer = self.buyers.send_purchase(buyer, requester.buy)
         while self.buyers.wait_before_retry(answer):
             answer = self.buyers.send_purchase(buyer, requester.buy)
-        self.buyers.finish()  # waits until Locust ends the rush
+        self.buyers.finish_buyer()  # waits until Locust ends the rush
 
     def connect(self, buyer: Buyer) -> None:
         """Prepare the form and open the connection, before the barrier."""

@@ -30,7 +30,7 @@ django.setup(set_prefix=False)
 from shop.api.answers import ShopResponse, answer_error, can_answer_error  # noqa: E402
 from shop.api.parse import MAX_DISCARDED_BYTES, make_too_large_error, parse_attempt  # noqa: E402
 from shop.api.request import ShopAsgiRequest  # noqa: E402
-from shop.api.throttle import admit  # noqa: E402
+from shop.api.throttle import enforce_rate_limit  # noqa: E402
 from shop.checks import require_allowed_lock  # noqa: E402
 from shop.errors import TooLarge, TooSlow  # noqa: E402
 from shop.middleware import ObserveMiddleware, SecurityHeadersMiddleware  # noqa: E402
@@ -233,7 +233,7 @@ class Application(ASGIHandler):
             await reach_point_async("arrives")
             attempt = parse_attempt(request)
             if settings.BUY_RATE_LIMIT is not None:
-                await run_in_pool(self.threads.short_calls, partial(admit, request))
+                await run_in_pool(self.threads.short_calls, partial(enforce_rate_limit, request))
             return make_sold_answer(attempt, await check_out(attempt, self.threads))
         except Exception as error:
             if can_answer_error(error):

@@ -22,7 +22,7 @@ from shop.api.parse import (
     parse_product,
     parse_restock,
 )
-from shop.api.throttle import admit
+from shop.api.throttle import enforce_rate_limit
 from shop.ops import health
 from shop.ops.database import read_database_software
 from shop.sale import opening, reports
@@ -56,7 +56,7 @@ def buy(request: HttpRequest) -> HttpResponse:
     """Sell a unit. Refusals are exceptions, which the decorator turns into answers."""
     attempt = parse_attempt(request)  # the rate limit does not count malformed requests
     if settings.BUY_RATE_LIMIT is not None:
-        admit(request)
+        enforce_rate_limit(request)
     return make_sold_answer(attempt, check_out(attempt))
 
 
@@ -110,7 +110,7 @@ def strategies(request: HttpRequest) -> HttpResponse:
 def describe_strategy(strategy: Strategy) -> dict[str, Any]:
     """Return a strategy as GET /strategies lists it."""
     description = {name: getattr(strategy, name) for name in LISTED_FIELDS}
-    description["expected"] = {"rush": strategy.rush}
+    description["expected"] = {"rush": strategy.rush_verdict}
     why = explain_unavailability(strategy)
     description["available"] = not why
     if why:

@@ -139,9 +139,9 @@ def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
 
     Each block of code on the page is a part of its file.
     """
-    marks = STRATEGIES[name].marks
-    assert len(marks) in {1, 2}
-    assert len(read_marked_lines(name)) == len(marks)
+    highlights = STRATEGIES[name].highlights
+    assert len(highlights) in {1, 2}
+    assert len(read_marked_lines(name)) == len(highlights)
     for block in read_source_blocks(STRATEGIES[name]):
         code = "\n".join(block["lines"])
         ast.parse(code)  # every block is valid Python: a method is shown without its indent
@@ -171,8 +171,8 @@ def test_shown_function_has_at_most_one_point(function: Callable[..., Any]) -> N
 
 def test_mark_that_no_line_contains_is_an_error() -> None:
     """A mark is a part of the line that the page highlights. Here no line contains the mark."""
-    with pytest.raises(LookupError, match="correct `marks` of the strategy"):
-        read_source_blocks(replace(STRATEGIES["none"], marks=("stock = nowhere(attempt)",)))
+    with pytest.raises(LookupError, match="correct `highlights` of the strategy"):
+        read_source_blocks(replace(STRATEGIES["none"], highlights=("stock = nowhere(attempt)",)))
 
 
 def test_source_of_a_flawed_lock_includes_the_lock() -> None:
@@ -189,7 +189,7 @@ def test_own_file_is_shown_without_marks(text: str, tmp_path: Path) -> None:
     own_file = tmp_path / "ex05.py"
     own_file.write_text(text)
     own_block, shared_block = read_source_blocks(
-        replace(STRATEGIES["none"], name="mine", marks=(), path=str(own_file))
+        replace(STRATEGIES["none"], name="mine", highlights=(), path=str(own_file))
     )
     assert (own_block["lines"], own_block["marked"]) == (text.splitlines(), [])
     assert shared_block["lines"][0].startswith("def sell_one(")

@@ -103,7 +103,9 @@ def run(console: Console, **options: Any) -> int:
             rng = random.Random(round_number)
             for lock in rng.sample(list(load_options.locks), len(load_options.locks)):
                 out.progress(f"round {round_number} of {load_options.rounds}: {lock}")
-                run_of_lock = _load_strategy(stack, load_options, strategies_by_name[lock], out)
+                run_of_lock = _put_load_on_strategy(
+                    stack, load_options, strategies_by_name[lock], out
+                )
                 runs.append(cast(Run, {**run_of_lock, "round": round_number}))
         time.sleep(REREAD_AFTER_SECONDS)
         reread_sales(stack.shop(), runs)
@@ -127,7 +129,7 @@ def run(console: Console, **options: Any) -> int:
     )
 
 
-def _load_strategy(
+def _put_load_on_strategy(
     stack: Stack, load_options: LoadOptions, strategy: StrategyFacts, out: Output
 ) -> dict[str, Any]:
     """Put load on one strategy for one round. Return its run, without the field `round`."""

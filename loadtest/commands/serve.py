@@ -78,7 +78,7 @@ def serve_shop(
         ExitStack() as exit_stack,
     ):
         hosts = [node.url for node in stack.nodes]
-        page_locust.serve(folder, RushPlan(hosts=hosts, restock_token=stack.token))
+        page_locust.run_rushes_of_page(folder, RushPlan(hosts=hosts, restock_token=stack.token))
         port = find_free_port(locust_port)
         web_ui = ServerProcess("Locust", log)
         exit_stack.callback(web_ui.stop, LOCUST_STOP_TIMEOUT_SECONDS)

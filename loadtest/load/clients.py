@@ -115,9 +115,9 @@ class PlannedBuyer(FastHttpUser):
             f"{host}/buy", data=form, headers=headers, catch_response=True
         ) as response:
             answer = SHOP.read(response)
-            answer.record(request)
+            answer.record_in(request)
             response.request_meta["name"] = f"POST /buy [{PLAN.lock}] {answer.outcome}"
-            answer.count(response)
+            answer.let_locust_count(response)
         return answer
 
 
@@ -170,12 +170,12 @@ def schedule_measurement(environment: Environment, **_: Any) -> None:
     if not isinstance(environment.runner, WorkerRunner):
 
         def begin_measurement(**_: Any) -> None:
-            gevent.spawn(measure, environment.runner)
+            gevent.spawn(measure_run, environment.runner)
 
         environment.events.spawning_complete.add_listener(begin_measurement)
 
 
-def measure(runner: Any) -> None:
+def measure_run(runner: Any) -> None:
     """Wait for the warm-up, measure the processor times, wait for the last answers, end the run.
 
     Writes window.json with the fields of Measurement that are not about buyers: begin, end, cpu and

@@ -147,13 +147,13 @@ class LocalBuyers:
         # nothing. If buy() sent no request, the attempt is recorded here, because each buyer needs
         # at least one record.
         self.wait_and_record_sending(buyer.key)
-        answer.record(self.requests[buyer.key][-1])
+        answer.record_in(self.requests[buyer.key][-1])
         return answer
 
     def read_and_count(self, response: Any) -> Answer:
         """Return the meaning of an answer of this project's shop, and let Locust count it."""
         answer = self.target.read(response)
-        answer.count(response)
+        answer.let_locust_count(response)
         return answer
 
     def wait_before_retry(self, answer: Answer) -> bool:
@@ -174,7 +174,7 @@ class LocalBuyers:
         gevent.sleep(answer.choose_retry_delay())
         return True
 
-    def finish(self) -> NoReturn:
+    def finish_buyer(self) -> NoReturn:
         """Count a buyer as finished, and wait forever.
 
         When the last buyer who arrived at the barrier has finished, send this process's report.

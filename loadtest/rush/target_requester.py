@@ -114,7 +114,7 @@ class TargetRequester:
         for response, _ in self.responses:
             with response:
                 if response is purchase_response:
-                    answer.count(response)
+                    answer.let_locust_count(response)
                 else:
                     response.success()
         self.responses.clear()

@@ -30,7 +30,7 @@ class Answer:
         """Return the seconds to wait before the request is repeated."""
         return self.retry_after_seconds + random.uniform(*RETRY_DELAY_SECONDS)
 
-    def record(self, request: Request) -> None:
+    def record_in(self, request: Request) -> None:
         """Record this answer in the request that it answers, with the present time.
 
         An order number or an error that JSON cannot represent, such as a UUID, becomes text.
@@ -43,7 +43,7 @@ class Answer:
         if self.may_have_sold:
             request.type = "info"  # as in Jepsen: the purchase may or may not have happened
 
-    def count(self, response: Any) -> None:
+    def let_locust_count(self, response: Any) -> None:
         """Let Locust count the response as a success or as a failure.
 
         A success is any of CORRECT_OUTCOMES, with which a correct shop may answer: `sold_out`, too.

@@ -57,7 +57,7 @@ def test_stopped_rush_of_the_page_is_unknown(tmp_path: Path, host: str) -> None:
         eventually(lambda: not wanted_file.exists(), what="the end of the rush", timeout=60)
 
     with (tmp_path / "log").open("wb") as log, LocustProcess(log) as locust:
-        locust.serve(str(rush_folder), RushPlan(hosts=[host]))
+        locust.run_rushes_of_page(str(rush_folder), RushPlan(hosts=[host]))
         start_rush()
         eventually(are_four_answered, what="four of eight answered", timeout=60)
         assert 0 < read_state()["rush"]["left_s"] <= RUSH_OPTIONS["deadline"]

@@ -363,6 +363,6 @@ def test_worker_can_send_any_answer(answer: Answer, order: int | str | None, mes
     more than 64 bits nor half a surrogate pair.
     """
     request = Request("rush/buyer-0", 1)
-    answer.record(request)
+    answer.record_in(request)
     received = Request(*msgpack.loads(msgpack.dumps(pack_request(request))))
     assert (received.outcome, received.order, received.error) == (answer.outcome, order, message)

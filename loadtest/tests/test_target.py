@@ -129,7 +129,7 @@ def _make_answered_rush(target: Target, answers: str, numbers: Sequence[str | No
         answer = answers_by_letter[letter]
         request = Request(f"rush/buyer-{buyer_number}", time.monotonic_ns())
         if letter != NO_REPLY:
-            answer.record(request)
+            answer.record_in(request)
         rush.requests.append(request)
     rush.arrived = len(answers)
     return rush

@@ -284,7 +284,7 @@ def test_malformed_lock_in_an_answer_is_ignored() -> None:
     shop = OurShop(Shop("http://127.0.0.1:9"), lock="redis", product="apple")
     request = Request("key", sent_at=1)
     answer = shop.read(FakeResponse(200, '{"outcome": "sold", "order": 1, "lock": "redis"}'))
-    answer.record(request)
+    answer.record_in(request)
     assert (request.outcome, request.order, request.fence) == ("sold", 1, None)
 
 

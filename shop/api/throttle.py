@@ -26,7 +26,7 @@ logger = logging.getLogger("shop.api.throttle")
 IPV6_HOST_BITS = 64
 
 
-def admit(request: HttpRequest) -> None:
+def enforce_rate_limit(request: HttpRequest) -> None:
     """Count an attempt of the client's IP address, if BUY_RATE_LIMIT allows one more.
 
     Raises Throttled if the address has made too many attempts. Raises Unavailable if Redis does not
@@ -35,7 +35,7 @@ def admit(request: HttpRequest) -> None:
     assert settings.BUY_RATE_LIMIT is not None
     max_attempts, window_seconds = settings.BUY_RATE_LIMIT
     window_ms = round(window_seconds * 1000)
-    key = f"throttle:{group_address(read_address(request))}"
+    key = f"throttle:{get_address_group(read_address(request))}"
     try:
         wait_ms = lua_script("throttle")(locks_client(), [key], [max_attempts, window_ms])
     except redis.RedisError as error:
@@ -55,7 +55,7 @@ def read_address(request: HttpRequest) -> str:
     return str(request.META.get("REMOTE_ADDR", ""))
 
 
-def group_address(address: str) -> str:
+def get_address_group(address: str) -> str:
     """Return the name under which the rate limit counts the purchase attempts of an address.
 
     It is the IPv4 address, or the network of the IPv6 address. All requests without an address, as

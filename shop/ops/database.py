@@ -111,12 +111,12 @@ def get_error_code(error: BaseException) -> str | None:
     return getattr(cause, "sqlstate", None)
 
 
-def is_conflict(error: BaseException) -> bool:
+def is_conflict_error(error: BaseException) -> bool:
     """Return whether another transaction changed the same rows, so that this one may be retried."""
     return get_error_code(error) in CONFLICT_CODES
 
 
-def is_busy(error: BaseException) -> bool:
+def is_busy_error(error: BaseException) -> bool:
     """Return whether the database gave up waiting, and wrote nothing."""
     return get_error_code(error) in BUSY_CODES
 

@@ -127,7 +127,7 @@ class LockMetrics(Metrics):
 
 
 #: The metrics of a strategy's locks, by its name.
-lock_metrics = cache(LockMetrics)
+get_lock_metrics = cache(LockMetrics)
 
 
 def count_request(route: str, status: int, seconds: float, log_fields: Mapping[str, Any]) -> None:

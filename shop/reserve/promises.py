@@ -40,7 +40,7 @@ logger = logging.getLogger("shop.reserve.promises")
 
 #: Lifetime of a sale's counter, and of the promise of an Idempotency-Key, after their last use. A
 #: buyer who repeats the Idempotency-Key later is promised a second order, which is never written
-#: (settle.Ending.AGAIN).
+#: (settle.Ending.KEY_HAS_ORDER).
 KEY_LIFETIME_MS = 24 * 3600 * 1000
 STRATEGY_NAME = "reserve"
 #: The braces put all keys into one cluster slot, because one script uses several of them.

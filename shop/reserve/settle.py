@@ -71,15 +71,15 @@ INSERT_ORDERS = """
 class Ending(StrEnum):
     """What became of a promise, a unit that Redis has sold, when its order was to be written.
 
-    KEPT    the order is written, in this batch or in an earlier one
-    BROKEN  the order cannot be written: no unit is left, another order has its number, or
-            PostgreSQL refuses the order
-    AGAIN   the buyer's key already has another order, so no second order is written
+    KEPT           the order is written, in this batch or in an earlier one
+    BROKEN         the order cannot be written: no unit is left, another order has its number, or
+                   PostgreSQL refuses the order
+    KEY_HAS_ORDER  the buyer's key already has another order, so no second order is written
     """
 
     KEPT = "kept"
     BROKEN = "broken"
-    AGAIN = "again"
+    KEY_HAS_ORDER = "again"
 
 
 #: The id of a promise on the stream, its sale (0 if unknown) and its ending.
@@ -157,12 +157,12 @@ def _read_batch() -> tuple[list[Promise], list[EntryEnding]]:
 
 
 def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> None:
-    """Store in Redis the order of each Idempotency-Key whose promise has the ending AGAIN.
+    """Store in Redis the order of each Idempotency-Key whose promise has the ending KEY_HAS_ORDER.
 
-    AGAIN means that the key already had an order, so Redis should not have promised another unit. A
-    repeated request with this key then gets the order.
+    The key already had an order, so Redis should not have promised another unit. A repeated request
+    with this key then gets the order.
     """
-    keys = [promise.key for promise in promises if endings[promise.entry] is Ending.AGAIN]
+    keys = [promise.key for promise in promises if endings[promise.entry] is Ending.KEY_HAS_ORDER]
     if keys:
         orders = PurchaseHistory.objects.filter(idempotency_key__in=keys)
         store_orders_of_keys(orders, overwrite=True)
@@ -233,7 +233,7 @@ def decide_endings(
         elif promise.key in number_by_key:
             number = number_by_key[promise.key]
             problem = f"was promised, but its Idempotency-Key already has order {number}"
-            decision.record_promise_without_order(promise, Ending.AGAIN, problem)
+            decision.record_promise_without_order(promise, Ending.KEY_HAS_ORDER, problem)
         elif remaining_units[promise.sale] < 1:
             problem = (
                 f"of sale {promise.sale} was promised, but no unit is left: refund the buyer or "
@@ -294,7 +294,7 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
         else:
             # ON CONFLICT: after _read_order_identities() a purchase under another strategy has
             # inserted an order with this key.
-            endings[promise.entry] = Ending.AGAIN
+            endings[promise.entry] = Ending.KEY_HAS_ORDER
     _take_units(kept_promises)
     point_reached.send("settling", orders=len(promises))  # a test can stop the thread here
     return endings

@@ -25,7 +25,7 @@ from shop.errors import (
     WrongStrategy,
 )
 from shop.ops.connections import discard_dead_connections
-from shop.ops.database import is_busy, is_connection_lost
+from shop.ops.database import is_busy_error, is_connection_lost
 from shop.sale import waiting_room
 from shop.sale.known_products import require_existing_product
 from shop.sale.points import point_reached
@@ -102,7 +102,7 @@ def translate_errors(attempt: Attempt) -> Iterator[None]:
             "the lock's server does not answer; nothing was sold: retry with the same key"
         ) from error
     except (DatabaseError, InterfaceError) as error:
-        if is_busy(error):
+        if is_busy_error(error):
             raise LockBusy(
                 "the database was busy for too long; nothing was sold: retry with the same key"
             ) from error

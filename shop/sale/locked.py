@@ -33,9 +33,9 @@ def make_redis_lock_options(attempt: Attempt) -> dict[str, Any]:
     if not settings.METRICS_TOKEN:
         return options  # no metrics, no overhead
     # Load prometheus-client only if metrics are on.
-    from shop.ops.metrics import lock_metrics
+    from shop.ops.metrics import get_lock_metrics
 
-    return {**options, "metrics": lock_metrics(attempt.lock)}
+    return {**options, "metrics": get_lock_metrics(attempt.lock)}
 
 
 class LockInsideTransaction(RuntimeError):

@@ -77,7 +77,7 @@ def restock_once(
 
 
 @transaction.atomic(durable=True)
-def close(*, product: str) -> None:
+def close_open_sale(*, product: str) -> None:
     """Close the product's open sale, if there is one. After the commit nothing more is sold.
 
     Purchases that have already written to the product's row are waited for: on PostgreSQL up to

@@ -16,7 +16,7 @@ class Strategy:
                 nothing but the database
     title       a few words for a table or a drop-down
     summary     one sentence: how it guards the stock, and what breaks it
-    marks       texts that occur in the decisive lines of its code, which the page highlights
+    highlights  texts that occur in the decisive lines of its code, which the page highlights
     buy         sells one unit to one buyer, or raises a ShopError
     sell_in_loop  sells one unit under a lease of RedisLock that the caller holds. An asgi node
                 waits for the lock in its event loop, and calls only this function in a thread. If
@@ -33,7 +33,7 @@ class Strategy:
     takes_over  whether contenders take over an expired lock, which Redis does not delete
     reserves    whether Redis reserves a unit for each attempt, instead of a lock
     deferred    whether `manage.py settle` writes its orders after the answer
-    rush        the expected verdict if many buyers come at the same moment, without a fault:
+    rush_verdict  the expected verdict if many buyers come at the same moment, without a fault:
                 `exact` or `oversold`
     overselling_schedules  how many of the 20 interleavings of two buyers sell the last unit twice
     has_transaction  whether a refused purchase writes nothing: its writes are one transaction
@@ -55,7 +55,7 @@ class Strategy:
     rank: int
     title: str
     summary: str
-    marks: tuple[str, ...]
+    highlights: tuple[str, ...]
     buy: Callable[[Attempt], Receipt]
     name: str = ""
     article: str = "beyond"
@@ -66,7 +66,7 @@ class Strategy:
     takes_over: bool = False
     reserves: bool = False
     deferred: bool = False
-    rush: str = "exact"
+    rush_verdict: str = "exact"
     overselling_schedules: int = 0
     has_transaction: bool = True
     holds_row: bool = False

@@ -23,10 +23,10 @@ STRATEGY = Strategy(
     title="No transaction",
     article="A1",
     summary="Read, check, write back, each in its own transaction: no database can help.",
-    marks=("return sell_one(attempt)", "[stock.amount - 1, "),
+    highlights=("return sell_one(attempt)", "[stock.amount - 1, "),
     buy=buy,
     overselling_schedules=12,
     has_transaction=False,
     backend="none",
-    rush="oversold",
+    rush_verdict="oversold",
 )

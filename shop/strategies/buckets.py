@@ -109,7 +109,7 @@ STRATEGY = Strategy(
     rank=250,
     title="Stock in buckets",
     summary="The stock is split over 16 rows, and each buyer takes from one at random.",
-    marks=("random.choice(", "SET amount = amount - 1 "),
+    highlights=("random.choice(", "SET amount = amount - 1 "),
     buy=buy,
     waits_at_write=True,
     reads_again=True,

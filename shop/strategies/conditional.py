@@ -31,7 +31,7 @@ STRATEGY = Strategy(
     rank=230,
     title="UPDATE WHERE amount > 0",
     summary="Check and decrement in one statement: no other buyer can come in between.",
-    marks=("filter(amount__gt=0)",),
+    highlights=("filter(amount__gt=0)",),
     buy=buy,
     waits_at_write=True,
     backend="postgresql",

@@ -51,7 +51,7 @@ STRATEGY = Strategy(
     rank=170,
     title="Fence checked at the write",
     summary="Looks right: a stale write is refused, but a write after a stale read is not.",
-    marks=("with hold_lock(make_redis_lock", "fence__lt=lease.fence"),
+    highlights=("with hold_lock(make_redis_lock", "fence__lt=lease.fence"),
     buy=buy,
     sell_in_loop=sell,
     renewed=True,

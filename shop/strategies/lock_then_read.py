@@ -41,7 +41,7 @@ STRATEGY = Strategy(
     rank=182,
     title="RedisLock after the first query",
     summary="The lock is taken after a query: wrong at REPEATABLE READ, MySQL's default.",
-    marks=("Product.objects.filter(", "release_after_commit.enter_context("),
+    highlights=("Product.objects.filter(", "release_after_commit.enter_context("),
     buy=buy,
     renewed=True,
 )

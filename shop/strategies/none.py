@@ -24,10 +24,10 @@ STRATEGY = Strategy(
     title="No lock",
     article="A1",
     summary="Read, check, write back: two buyers who read the same stock both sell it.",
-    marks=("stock = read(attempt)", "[stock.amount - 1, "),
+    highlights=("stock = read(attempt)", "[stock.amount - 1, "),
     buy=buy,
     overselling_schedules=18,
     waits_at_write=True,
     backend="none",
-    rush="oversold",
+    rush_verdict="oversold",
 )

@@ -70,8 +70,8 @@ STRATEGY = Strategy(
     title="Lock in one process",
     article="A1 synchronized",
     summary="Exact in a single process; a second process has its own lock.",
-    marks=("setdefault(self.name, threading.Lock())", "lock.acquire("),
+    highlights=("setdefault(self.name, threading.Lock())", "lock.acquire("),
     buy=buy,
     backend="process",
-    rush="oversold",
+    rush_verdict="oversold",
 )

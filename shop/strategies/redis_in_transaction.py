@@ -34,9 +34,9 @@ STRATEGY = Strategy(
     rank=180,
     title="RedisLock inside the transaction",
     summary="Looks right: the lock is correct, but it is released before the commit.",
-    marks=("transaction.atomic(", "with hold_lock("),
+    highlights=("transaction.atomic(", "with hold_lock("),
     buy=buy,
     overselling_schedules=18,
     renewed=True,
-    rush="oversold",
+    rush_verdict="oversold",
 )

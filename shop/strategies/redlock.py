@@ -184,7 +184,7 @@ STRATEGY = Strategy(
     title="Redlock",
     article="A1 A4",
     summary="A majority of five servers: one may fail, but a slow or paused holder loses it.",
-    marks=('"SET", self.key', ">= self.quorum and validity"),
+    highlights=('"SET", self.key', ">= self.quorum and validity"),
     buy=buy,
     needs="REDLOCK_URLS",
     backend="redlock",

@@ -159,7 +159,7 @@ STRATEGY = Strategy(
     title="Redisson's reentrant lock",
     article="A0 A3",
     summary="Its owner may take it again, waiters are woken; a paused process still loses it.",
-    marks=('lua_script("reentrant_acquire"', "= RenewalThread("),
+    highlights=('lua_script("reentrant_acquire"', "= RenewalThread("),
     buy=buy,
     renewed=True,
 )

@@ -22,7 +22,7 @@ STRATEGY = Strategy(
     title="Decrement, roll back below zero",
     article="A1 optimistic",
     summary="A relative decrement, and a CHECK constraint that refuses the order without a unit.",
-    marks=('update(amount=F("amount") - 1)', "raise SoldOut from error"),
+    highlights=('update(amount=F("amount") - 1)', "raise SoldOut from error"),
     buy=buy,
     waits_at_write=True,
     backend="postgresql",

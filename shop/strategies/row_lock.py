@@ -23,7 +23,7 @@ STRATEGY = Strategy(
     title="SELECT FOR UPDATE",
     article="A1 pessimistic",
     summary="The database locks the row at the read and releases it at the commit.",
-    marks=("for_update=True)", "select_for_update()"),
+    highlights=("for_update=True)", "select_for_update()"),
     buy=buy,
     holds_row=True,
     backend="postgresql",

@@ -50,6 +50,6 @@ STRATEGY = Strategy(
     title="SETNX, DEL",
     article="A0 A2 A4",
     summary="It has no ttl: a holder that crashes leaves it locked forever.",
-    marks=("setnx(self.key", "delete(self.key)"),
+    highlights=("setnx(self.key", "delete(self.key)"),
     buy=buy,
 )

@@ -51,6 +51,6 @@ STRATEGY = Strategy(
     title="SETNX, then EXPIRE",
     article="A2 A4",
     summary="A crash between the two commands locks it forever; a late DEL frees another's lock.",
-    marks=("setnx(self.key", "pexpire(self.key"),
+    highlights=("setnx(self.key", "pexpire(self.key"),
     buy=buy,
 )

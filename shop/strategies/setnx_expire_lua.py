@@ -48,6 +48,6 @@ STRATEGY = Strategy(
     title="SETNX and EXPIRE in Lua",
     article="A4",
     summary="SETNX and EXPIRE in one script; a holder slower than the ttl still loses the lock.",
-    marks=('lua_script("setnx_expire"', 'lua_script("compare_and_delete"'),
+    highlights=('lua_script("setnx_expire"', 'lua_script("compare_and_delete"'),
     buy=buy,
 )

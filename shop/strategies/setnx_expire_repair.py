@@ -59,6 +59,6 @@ STRATEGY = Strategy(
     title="SETNX, EXPIRE, repaired",
     article="A0",
     summary="A buyer sets the ttl of a lock that has none; a late DEL still frees another's lock.",
-    marks=("pttl(self.key)", "pexpire(self.key"),
+    highlights=("pttl(self.key)", "pexpire(self.key"),
     buy=buy,
 )

@@ -69,7 +69,7 @@ STRATEGY = Strategy(
     title="SETNX with a timestamp",
     article="A1 A4",
     summary="It ends by the client's clock: a client whose clock is ahead steals a live lock.",
-    marks=("setnx(self.key, ends_at_ms)", "getset(self.key"),
+    highlights=("setnx(self.key, ends_at_ms)", "getset(self.key"),
     buy=buy,
     takes_over=True,
 )

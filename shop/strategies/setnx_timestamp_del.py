@@ -61,7 +61,7 @@ STRATEGY = Strategy(
     title="Timestamp, DEL then SETNX",
     article="A4",
     summary="An expired lock is deleted and taken: two contenders at once both have it.",
-    marks=("delete(self.key)", "setnx(self.key"),
+    highlights=("delete(self.key)", "setnx(self.key"),
     buy=buy,
     takes_over=True,
 )

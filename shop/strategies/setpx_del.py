@@ -46,6 +46,6 @@ STRATEGY = Strategy(
     title="SET NX PX, plain DEL",
     article="A0 A2",
     summary="Acquired with its ttl in one command, but a late DEL frees the next holder's lock.",
-    marks=("nx=True", "delete(self.key)"),
+    highlights=("nx=True", "delete(self.key)"),
     buy=buy,
 )

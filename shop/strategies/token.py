@@ -50,6 +50,6 @@ STRATEGY = Strategy(
     title="SET NX PX with a token",
     article="A0 A1 A4",
     summary="It has an owner and a ttl; a holder slower than the ttl loses it without notice.",
-    marks=("nx=True", 'lua_script("compare_and_delete"'),
+    highlights=("nx=True", 'lua_script("compare_and_delete"'),
     buy=buy,
 )

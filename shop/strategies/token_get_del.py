@@ -54,6 +54,6 @@ STRATEGY = Strategy(
     title="Token, GET then DEL",
     article="A0 A1 A2",
     summary="Compares in the client: if it expires between GET and DEL, DEL frees another's lock.",
-    marks=("self.client.get(self.key)", "delete(self.key)"),
+    highlights=("self.client.get(self.key)", "delete(self.key)"),
     buy=buy,
 )

@@ -82,7 +82,7 @@ STRATEGY = Strategy(
     title="Token with a watchdog",
     article="A2 A4",
     summary="A thread renews it while the holder works; a paused process renews nothing.",
-    marks=("= RenewalThread(", 'lua_script("compare_and_expire"'),
+    highlights=("= RenewalThread(", 'lua_script("compare_and_expire"'),
     buy=buy,
     renewed=True,
 )

@@ -38,7 +38,7 @@ STRATEGY = Strategy(
     title="Version column",
     article="A1 optimistic",
     summary="Write only if the row is unchanged since the read; otherwise read again.",
-    marks=("version=stock.version", "raise Conflict"),
+    highlights=("version=stock.version", "raise Conflict"),
     buy=buy,
     waits_at_write=True,
     reads_again=True,

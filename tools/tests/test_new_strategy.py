@@ -92,7 +92,7 @@ def test_every_step_is_missing_for_a_strategy_in_no_table() -> None:
         rank=1,
         title="",
         summary="",
-        marks=(),
+        highlights=(),
         buy=STRATEGIES["none"].buy,
         name="new",
         backend="postgresql",

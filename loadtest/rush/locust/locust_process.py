@@ -102,7 +102,7 @@ class LocustProcess:
         """
         return self._request({"reread_orders": True})
 
-    def serve(self, folder: str, plan: RushPlan) -> None:
+    def run_rushes_of_page(self, folder: str, plan: RushPlan) -> None:
         """Let the child run the rushes that the shop's page requests.
 
         The page writes its requests into files of `folder`; demo/rush_folder.py describes them.

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import OperationalError
 
 from shop.errors import LockBusy
-from shop.ops.database import is_conflict
+from shop.ops.database import is_conflict_error
 from shop.sale.purchase import Attempt, Receipt
 
 #: Upper bound of the random pause before the second try. The bound triples with each further try,
@@ -36,7 +36,7 @@ def retry_on_conflict(buy_once: Callable[[Attempt], Receipt]) -> Callable[[Attem
             try:
                 return buy_once(attempt)
             except (Conflict, OperationalError) as error:
-                is_write_conflict = isinstance(error, Conflict) or is_conflict(error)
+                is_write_conflict = isinstance(error, Conflict) or is_conflict_error(error)
                 if not is_write_conflict:
                     raise
                 if time.monotonic() > deadline:

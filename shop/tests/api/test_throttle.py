@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.test import Client, RequestFactory
 from pytest_django import Settings
 
-from shop.api.throttle import admit
+from shop.api.throttle import enforce_rate_limit
 from shop.errors import Throttled
 from shop.ops.environment import parse_buy_rate_limit
 from shop.ops.redis import locks_client
@@ -84,12 +84,12 @@ def test_unreadable_purchase_is_not_counted() -> None:
 def test_retry_after_is_the_rest_of_the_window() -> None:
     """Retry-After has the seconds until the window ends, rounded up."""
     for _ in range(3):
-        admit(make_request_from(ADDRESS))
+        enforce_rate_limit(make_request_from(ADDRESS))
     for left_ms, retry_after_seconds in ((8_400, 9), (7_900, 8)):
         locks_client().pexpire(KEY, left_ms)
         for _ in range(2):  # a refusal does not move the end of the window
             with pytest.raises(Throttled) as refusal:
-                admit(make_request_from(ADDRESS))
+                enforce_rate_limit(make_request_from(ADDRESS))
             assert refusal.value.retry_after == retry_after_seconds
 
 
@@ -171,12 +171,12 @@ def test_addresses_of_one_ipv6_network_share_a_limit(
     is_shared  whether the attempts of `first` use up those of `second`
     """
     for _ in range(3):
-        admit(make_request_from(first))
+        enforce_rate_limit(make_request_from(first))
     if is_shared:
         with pytest.raises(Throttled):
-            admit(make_request_from(second))
+            enforce_rate_limit(make_request_from(second))
     else:
-        admit(make_request_from(second))
+        enforce_rate_limit(make_request_from(second))
 
 
 # --- no key without an end ----------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_key_without_a_ttl_gets_a_ttl() -> None:
     locks_client().set(KEY, 1_000)  # many more attempts than the limit of 3
     assert read_rate_limit_windows()[KEY] == (1_000, -1)
     with pytest.raises(Throttled) as refusal:
-        admit(make_request_from(ADDRESS))
+        enforce_rate_limit(make_request_from(ADDRESS))
     assert refusal.value.retry_after == 100
     _, ttl_ms = read_rate_limit_windows()[KEY]
     assert 0 < ttl_ms <= 100_000

@@ -33,7 +33,7 @@ def exposed_series() -> Series:
     """
     from shop.ops import metrics  # imported late: a shop without METRICS_TOKEN never imports it
 
-    metrics.lock_metrics("redis")
+    metrics.get_lock_metrics("redis")
     sold = {"lock": "redis", "outcome": "sold"}
     metrics.count_request(route="/buy", status=201, seconds=0.1, log_fields=sold)
     metrics.count_request(route="/", status=200, seconds=0.1, log_fields={})

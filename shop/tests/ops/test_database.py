@@ -10,8 +10,8 @@ from django.db import OperationalError
 
 from shop.ops.database import (
     get_error_code,
-    is_busy,
-    is_conflict,
+    is_busy_error,
+    is_conflict_error,
     is_connection_lost,
     make_database_settings,
 )
@@ -31,8 +31,8 @@ def test_postgresql_errors_are_classified_by_sqlstate() -> None:
     """
     conflict = make_error(psycopg.errors.lookup("40001")())  # serialization_failure
     assert get_error_code(conflict) == "40001"
-    assert is_conflict(conflict)
-    assert not is_busy(conflict)
+    assert is_conflict_error(conflict)
+    assert not is_busy_error(conflict)
     # psycopg's error has no code if no server answers.
     assert is_connection_lost(make_error(psycopg.OperationalError()))
     assert is_connection_lost(make_error(psycopg.errors.lookup("57P01")()))  # admin_shutdown
@@ -62,14 +62,16 @@ def test_mysql_errors_are_classified_by_number(
     """
     pymysql = pytest.importorskip("pymysql")
     error = make_error(pymysql.err.OperationalError(number, "a message"))
-    assert (is_conflict(error), is_busy(error), is_connection_lost(error)) == (conflict, busy, lost)
+    assert is_conflict_error(error) == conflict
+    assert is_busy_error(error) == busy
+    assert is_connection_lost(error) == lost
 
 
 def test_busy_sqlite_is_busy_but_not_lost() -> None:
     """A locked SQLite file counts as busy. The connection can still be used."""
     cause = sqlite3.OperationalError("database is locked")
     cause.sqlite_errorname = "SQLITE_BUSY"
-    assert is_busy(make_error(cause))
+    assert is_busy_error(make_error(cause))
     assert not is_connection_lost(make_error(cause))
 
 

@@ -50,8 +50,8 @@ def make_identity(key: str | None, fingerprint: str | None = None) -> OrderIdent
         ([None], {1: make_identity(None)}, 0, {"e1": Ending.KEPT}, []),
         (["a"], {1: make_identity("b")}, 5, {"e1": Ending.BROKEN}, []),
         (["a"], {1: make_identity("a", "another request")}, 5, {"e1": Ending.BROKEN}, []),
-        (["a", "b"], {9: make_identity("a")}, 1, {"e1": Ending.AGAIN}, [2]),
-        (["a", "a", "b"], {}, 2, {"e2": Ending.AGAIN}, [1, 3]),
+        (["a", "b"], {9: make_identity("a")}, 1, {"e1": Ending.KEY_HAS_ORDER}, [2]),
+        (["a", "a", "b"], {}, 2, {"e2": Ending.KEY_HAS_ORDER}, [1, 3]),
         (["a", None], {9: make_identity(None)}, 2, {}, [1, 2]),
     ],
     ids=[
@@ -78,8 +78,8 @@ def test_promises_are_kept_while_units_are_left(
     """A promise gets an order as long as a unit is left, unless it or its key has an order already.
 
     A promise is a unit that Redis has sold to a buyer. Its ending is KEPT if its order exists,
-    BROKEN if it cannot get an order, and AGAIN if its key has another order. A promise whose order
-    is still to be written has no ending yet.
+    BROKEN if it cannot get an order, and KEY_HAS_ORDER if its key has another order. A promise
+    whose order is still to be written has no ending yet.
 
     keys                the Idempotency-Key of each promise; their order numbers are 1, 2, ...
     identity_by_number  order number -> key and fingerprint, for the orders that already exist

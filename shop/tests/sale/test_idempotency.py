@@ -70,7 +70,7 @@ def test_order_is_found_after_the_strategy_changed(
     attempt = Attempt(product=APPLE, buyer="ada", lock="redis", key="k1")
     order_id = check_out(attempt).order_id
     if is_sale_closed:
-        opening.close(product=APPLE)
+        opening.close_open_sale(product=APPLE)
     receipt = check_out(replace(attempt, lock="buckets"))
     assert (receipt.order_id, receipt.replayed) == (order_id, True)
     with pytest.raises(UnknownProduct if is_sale_closed else WrongStrategy):
@@ -85,7 +85,7 @@ def test_order_of_a_closed_sale_is_found_after_a_restart(lock: str) -> None:
     """
     open_sale(2, lock=lock)
     first = buy(key="k1", lock=lock)
-    opening.close(product=APPLE)
+    opening.close_open_sale(product=APPLE)
     known_products._known_products.clear()  # as in a process that has just started
     retry = buy(key="k1", lock=lock)
     assert (retry.status, retry.body["order"]) == (200, first.body["order"])

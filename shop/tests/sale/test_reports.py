@@ -203,10 +203,10 @@ def test_restock_keeps_earlier_sales_and_orders() -> None:
 
 def test_closing_without_an_open_sale_has_no_effect() -> None:
     """The product does not exist, or its sale is already closed. A new sale can be opened."""
-    opening.close(product="pear")
+    opening.close_open_sale(product="pear")
     open_sale(3)
-    opening.close(product=APPLE)
-    opening.close(product=APPLE)
+    opening.close_open_sale(product=APPLE)
+    opening.close_open_sale(product=APPLE)
     assert Sale.objects.filter(closed_at__isnull=True).count() == 0
     open_sale(5)
     assert buy().status == 201

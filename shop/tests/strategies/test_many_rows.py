@@ -95,7 +95,7 @@ def test_every_report_adds_up_the_units_of_many_rows(
     assert reports.read_recent_reports(APPLE)[0]["stock_left"] == 17
     call_command("sale_report", "--json")
     assert json.loads(capsys.readouterr().out)["stock_left"] == 17
-    opening.close(product=APPLE)
+    opening.close_open_sale(product=APPLE)
     sale.refresh_from_db()
     assert (sale.final_stock, count_units_by_table(sale)) == (17, (17, 0, 0))
 

@@ -29,14 +29,14 @@ def test_names_and_titles_are_unique() -> None:
 def test_fields_and_docstring_follow_the_conventions(strategy: Strategy) -> None:
     """The fields are valid, and the docstring of a flawed strategy shows how it fails.
 
-    `rush` is the expected verdict if many buyers come at the same moment. `article` begins with the
-    article that the strategy comes from, A0 to A4, or is `beyond`. `needs` is the name of a setting
-    with the URLs of servers, such as REDLOCK_URLS; empty if the strategy needs none.
+    `rush_verdict` is the expected verdict if many buyers come at the same moment. `article` begins
+    with the article that the strategy comes from, A0 to A4, or is `beyond`. `needs` is the name of
+    a setting with the URLs of servers, such as REDLOCK_URLS; empty if the strategy needs none.
     """
     assert re.fullmatch(r"[A-Z0-9][^.]{0,98}\.", strategy.summary), "one sentence"
     assert re.match(r"A[0-4]\b|beyond$", strategy.article)
-    assert strategy.rush in {"exact", "oversold"}
-    assert strategy.rush == "exact" or not strategy.sound
+    assert strategy.rush_verdict in {"exact", "oversold"}
+    assert strategy.rush_verdict == "exact" or not strategy.sound
     if strategy.needs:
         # A misspelled name raises AttributeError. In the tests the setting itself is empty.
         assert not getattr(settings, strategy.needs)

@@ -47,7 +47,7 @@ def describe_strategies() -> dict[str, dict[str, Any]]:
         strategy.name: {
             "title": strategy.title,
             "summary": strategy.summary,
-            "marks": strategy.marks,
+            "marks": strategy.highlights,
             "file": strategy.file,
             "code": extract_shown_code((ROOT / strategy.file).read_text()),
         }
