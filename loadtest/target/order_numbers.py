@@ -1,6 +1,7 @@
-"""Normalizers of order numbers: an answer may write `#000101`, and orders() `101`.
+"""Normalizers of order numbers, which a shop may write in several ways.
 
-A normalizer is a function that turns several ways to write the same number into one.
+For example, the shop may answer a buyer with the number `#000101`, and the target's orders() may
+list the same order as `101`. A normalizer is a function that turns both into the same number.
 """
 
 import re

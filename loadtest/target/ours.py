@@ -45,8 +45,7 @@ class OurShop(Target):
 
         The outcome is `unknown` if there is no answer, if the answer is not one of the shop (a
         proxy may have sent it), or if the status is 500. If the status contradicts the outcome in
-        the body, the Answer is an `error`,
-        because it is not known which of the two is right.
+        the body, the Answer is an `error`, because it is not known which of the two is right.
         """
         try:
             body = dict(json.loads(response.text or ""))

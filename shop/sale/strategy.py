@@ -12,8 +12,8 @@ class Strategy:
     """A way to guard the stock. loadtest/expected.py has its expected verdict under each fault.
 
     rank        its position in lists. First come the strategies of the articles (docs/sources.md),
-                then strategies to copy, strategies that only look right, and strategies that need
-                nothing but the database
+                then strategies to copy, strategies that only look right, strategies in which the
+                database guards the stock, and strategies that sell from a counter in Redis
     title       a few words for a table or a drop-down
     summary     one sentence: how it guards the stock, and what breaks it
     highlights  texts that occur in the decisive lines of its code, which the page highlights

@@ -234,8 +234,8 @@ class LocustRushes:
 
         `left_s` is the time in seconds until the buyers give up; None before their release.
 
-        If workers run the buyers, this process does not know of each buyer. A worker sends one
-        message when all its buyers have arrived, and its report when all of them have their
+        If workers run the buyers, this process does not know how far each buyer is. A worker sends
+        one message when all its buyers have arrived, and its report when all of them have their
         answers. So `arrived` and `answered` rise by all buyers of a worker at once.
         """
         rush = self.rush
