@@ -30,7 +30,7 @@ class LocksMetadata(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         """Set the readme and the URLs in `metadata`.
 
-        In a build from an sdist, those of its file PKG-INFO are kept.
+        In a build from an sdist, the readme and the URLs in the sdist's PKG-INFO are kept.
         """
         if (Path(self.root) / "PKG-INFO").exists():
             return

@@ -170,30 +170,30 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
     If there are no complete results for a table, print the command that makes them. For a table of
     `make growth` nothing is printed.
     """
-    readme = root / "README.md"
-    strategies = root / "docs" / "strategies.md"
-    scale = root / "docs" / "scale.md"
+    readme_page = root / "README.md"
+    strategies_page = root / "docs" / "strategies.md"
+    scale_page = root / "docs" / "scale.md"
     demo = find_newest(results, "demo.md", is_default_demo)
     matrix = find_newest(results, "matrix.md", is_complete_matrix)
     faults = find_newest(results, "faults.md", is_complete_faults_run)
     if demo is None:
         print("README.md: the table of the demo stays as it is; run `make demo` without ARGS first")
     else:
-        replace_table(readme, "demo", make_demo_table(demo))
+        replace_table(readme_page, "demo", make_demo_table(demo))
     if matrix is None or faults is None:
         print(
             "the tables of faults in README.md, docs/strategies.md and docs/faults.md stay as they "
             "are; run `make matrix` and `make faults` without ARGS first"
         )
     else:
-        replace_table(readme, "faults", make_faults_table(matrix, faults))
-        replace_table(strategies, "locks", make_locks_table(matrix, faults))
+        replace_table(readme_page, "faults", make_faults_table(matrix, faults))
+        replace_table(strategies_page, "locks", make_locks_table(matrix, faults))
         cells = cast(Sequence[Cell], faults["runs"])
         (root / "docs" / "faults.md").write_text(fault_report.make_markdown(faults, cells))
     if matrix is not None:
         write_databases_table(results, root / "docs" / "databases.md", matrix)
     if tables := make_load_tables(results):
-        replace_table(scale, "load", tables)
+        replace_table(scale_page, "load", tables)
     else:
         print(
             "docs/scale.md: the tables of `make load` stay as they are; run it first, "
@@ -204,7 +204,7 @@ def main(results: Path = RESULTS, root: Path = ROOT) -> None:
             results, "growth.md", partial(is_complete_growth, server=server)
         )
         if complete_growth is not None:
-            replace_table(scale, table, growth.make_markdown(complete_growth))
+            replace_table(scale_page, table, growth.make_markdown(complete_growth))
 
 
 def write_databases_table(results: Path, page: Path, on_postgres: Summary) -> None:

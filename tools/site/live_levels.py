@@ -60,7 +60,7 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
     from tools.site.recorder.world import PlayedSchedule, play_with_long_enough_ttl
 
     world = WORLDS[world_name]
-    recorded = read_moves()[world_name]
+    recorded_moves = read_moves()[world_name]
 
     def play_once(short_ttl: float) -> tuple[Moves, list[str]]:
         played_schedule = PlayedSchedule(
@@ -68,7 +68,7 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
             find_outside_event(schedule),
             servers,
             short_ttl=short_ttl,
-            recorded_moves=recorded,
+            recorded_moves=recorded_moves,
         )
         with closing(played_schedule):
             for turn in schedule:
@@ -80,9 +80,9 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
         return collect_moves(played_schedule.trace.events), next_turns
 
     moves, next_turns = play_with_long_enough_ttl(play_once)
-    differs = any(moves[turns_made] != recorded.get(turns_made) for turns_made in moves)
+    differs = any(moves[turns_made] != recorded_moves.get(turns_made) for turns_made in moves)
     views = describe_turns(
-        moves, world, next_turns=next_turns, first_move=label_first_move(recorded)
+        moves, world, next_turns=next_turns, first_move=label_first_move(recorded_moves)
     )
     return {"turns": views, "differs": differs}
 
@@ -222,7 +222,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make levels", description=__doc__)
     parser.add_argument("--port", type=int, default=PORT, help=f"port of the page; default: {PORT}")
     options = parser.parse_args(arguments)
-    # A shell starts a command with `&` so that it ignores SIGINT. This call makes SIGINT end it.
+    # A command that a script starts with `&` ignores SIGINT. This call lets SIGINT end it.
     end_on(signal.SIGINT)
     players = PlayerProcesses()
     with tempfile.TemporaryDirectory() as folder:

@@ -93,7 +93,8 @@ def find_missing_paths(text: str) -> Iterator[str]:
     """Yield the paths in a page that the repository does not have.
 
     Also yield each `path::name` whose file does not define the name. A page may omit the first
-    folders of a path, so each file whose path ends like this is accepted.
+    folders of a path, and a path may be a folder. So a path exists if it is a part of the path of
+    any file.
     """
     for path, name in re.findall(
         r"^([a-z](?:[\w.-]*/)+[\w.-]*)(?:::(\w+))?$", find_marked_code(text), re.MULTILINE

@@ -68,7 +68,7 @@ def find_faults_in_docstring(docstring: str) -> Iterator[str]:
     ids=lambda strategy: strategy.name,
 )
 def test_faults_in_the_docstring_break_the_strategy(strategy: Strategy) -> None:
-    """The docstring of a flawed strategy names faults that show the flaw.
+    """The docstring of a flawed strategy mentions faults that show the flaw.
 
     The expected verdict of the strategy under these faults must be `oversold` or `deadlock`.
     """

@@ -51,7 +51,7 @@ def test_commands_that_ci_runs_are_those_of_the_readme() -> None:
 
 
 def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) -> None:
-    """All commands but those that CI runs, and those that run until Ctrl-C, succeed.
+    """Each command succeeds, unless CI runs it or it runs until Ctrl-C: then it is not run here.
 
     Afterwards README.md has the table of the demo, and no process is left running.
     """
@@ -156,6 +156,7 @@ def test_tables_say_under_which_faults_each_strategy_broke() -> None:
 
 
 def test_database_without_a_run_is_not_run() -> None:
+    """A cell says `not run` if its database has no results, or its strategy was not run there."""
     rush = {"buyers": 200, "initial_stock": 100, "hold_ms": 0}
     on_postgres = make_summary(
         make_run("none", "rush", "oversold", orders=200, stock_left=90, duration_s=2.0, **rush),
@@ -175,16 +176,18 @@ def test_database_without_a_run_is_not_run() -> None:
 
 
 def test_table_needs_every_strategy_every_fault_and_the_default_buyers(tmp_path: Path) -> None:
+    """Results without some strategies or faults, or with other numbers of buyers, are not used."""
     faults: list[Any] = [
         {"lock": f"lock-{number}", "fault": fault, "verdict": "exact"}
         for number in range(readme.MAX_SELECTED_STRATEGIES + 1)
         for fault in FAULTS
     ]
     assert readme.is_complete_faults_run(faults)
-    assert not readme.is_complete_faults_run(faults[:3])
+    assert not readme.is_complete_faults_run(faults[:3])  # one strategy under three faults
     faults[3]["verdict"] = "unknown"
     assert not readme.is_complete_faults_run(faults)
-    matrix: list[Any] = [{"lock": lock, "buyers": 200} for lock in EXPECTED]
+    default_buyers = 200
+    matrix: list[Any] = [{"lock": lock, "buyers": default_buyers} for lock in EXPECTED]
     assert readme.is_complete_matrix(matrix)
     # A matrix is complete if it has many strategies. Many runs of one strategy are not enough.
     runs_of_one_strategy = [run for run in matrix if run["lock"] == "redis"] * 30

@@ -451,16 +451,16 @@ def play_all_schedules(world: World, event: str, servers: LockServers, known_mov
     return count
 
 
-def replay(world: World, schedule: str, recorded: Moves, servers: LockServers) -> bool:
-    """Play a whole schedule again, and return whether its moves are those in `recorded`.
+def replay(world: World, schedule: str, recorded_moves: Moves, servers: LockServers) -> bool:
+    """Play a whole schedule again, and return whether its moves are those in `recorded_moves`.
 
     The first move that differs is printed to stderr.
     """
     try:
         played_schedule, moves, _ = play_with_prefix(
-            world, find_outside_event(schedule), schedule, servers, recorded_moves=recorded
+            world, find_outside_event(schedule), schedule, servers, recorded_moves=recorded_moves
         )
-        require_agreement(recorded, moves)
+        require_agreement(recorded_moves, moves)
     except MovesDiffer as error:
         print(f"{world.strategy} {schedule}: {error}", file=sys.stderr, flush=True)
         return False

@@ -178,11 +178,11 @@ def test_lessons_come_in_their_order(site: Path) -> None:
     Each page has links to the previous and to the next page.
     """
     names = [path.stem for path in documents.list_documents()["Workshop"]]
-    lessons = [name for name in names if re.match(r"\d\d-", name)]
-    assert names[: len(lessons) + 1] == ["README", *lessons]
-    first = (site / "workshop" / "lessons" / "01-two-buyers.html").read_text()
-    assert re.search(r'rel="prev" href="\.\./overview\.html"', first)
-    assert re.search(r'rel="next" href="02-count-orders\.html"', first)
+    lesson_names = [name for name in names if re.match(r"\d\d-", name)]
+    assert names[: len(lesson_names) + 1] == ["README", *lesson_names]
+    first_lesson = (site / "workshop" / "lessons" / "01-two-buyers.html").read_text()
+    assert re.search(r'rel="prev" href="\.\./overview\.html"', first_lesson)
+    assert re.search(r'rel="next" href="02-count-orders\.html"', first_lesson)
 
 
 def test_readme_links_to_the_site_in_its_first_screen(site: Path) -> None:
