@@ -129,7 +129,7 @@ class Bench(Testbed):
         Return the check's refusal, or None, and the output of the participant's code. Raises
         Undecided if the check could not decide, failed or took too long.
 
-        check  the name of the check, `module.function` of workshop/checks
+        check  the name of the check, such as `answers.tally` (workshop/checks/one_check.py)
         """
         ended_check = self._run_in_own_process(check)
         if ended_check.exit_code is None:

@@ -361,7 +361,7 @@ def _read_order_numbers(sale: int) -> list[str]:
 
 
 def _buy_with(key: str) -> None:
-    """Let the victim buy with this Idempotency-Key, unless it has bought with it already."""
+    """Let the victim buy with this Idempotency-Key. A repeated key does not sell a second unit."""
     check_out(Attempt(product=PRODUCT, buyer=VICTIM, lock=STRATEGY, key=key))
 
 

@@ -569,9 +569,9 @@ def _check_key_is_kept() -> Refusal | None:
 
 
 def _check_order_is_not_denied() -> Refusal | None:
-    """Return a refusal if a buyer has an order, but gets an outcome of FINAL_OUTCOMES.
+    """Return a refusal if a buyer who has an order gets an outcome that denies it.
 
-    The answer to the COMMIT of this order is lost.
+    The answer to the COMMIT of this order is lost. The outcomes that deny it are FINAL_OUTCOMES.
     """
     orders, outcome = _buy_and_lose_commit_answer()
     if orders and outcome in FINAL_OUTCOMES:

@@ -299,8 +299,8 @@ def _check_rival_between_commands(probe: Probe) -> Refusal | None:
 def _check_lost_command(probe: Probe) -> Refusal | None:
     """Return a refusal if try_lock() returns True although its command did not reach Redis.
 
-    try_lock() runs in a child process: if it uses a threading.Lock, the error of the lost command
-    may leave this lock locked, which would disturb the following checks.
+    try_lock() runs in a child process. If it uses a threading.Lock, the error of the lost command
+    may leave the threading.Lock locked, which would disturb the following checks in this process.
     """
     lock = probe.make_lock()
     success_key = f"{lock.key}:open"  # the child sets this key if it gets the lock

@@ -464,9 +464,11 @@ def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out:
 
 
 def write_report(folder: Path, pair: str, *refusal_codes: str, quiz_answers: str = "") -> None:
-    """Write pair.json: the report of a pair that has passed lesson 3 after these refusals.
+    """Write the report of a pair that has passed lesson 3 after these refusals.
 
     A pair without refusals predicted the right answer, any other pair a wrong one.
+
+    pair  the name of the report's file, without .json
     """
     out = render.make_console()
     out.record = True
@@ -531,7 +533,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> 
     return main()
 
 
-def test_merge_takes_a_path_with_a_blank(
+def test_merge_takes_a_path_with_a_space(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     write_report(tmp_path, "pair 1")
