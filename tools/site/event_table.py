@@ -153,8 +153,8 @@ def _render_cell(world_name: str, cell: EventCell | str) -> str:
     """Return a cell of the table as HTML. It links to the shortest schedule with its outcome.
 
     world_name  the world of this schedule
-    cell        the worst outcome of the schedules. A text is the reason why there is no schedule, and is
-                shown without a link
+    cell        the worst outcome of the schedules. A text is the reason why there is no schedule,
+                and is shown without a link
     """
     if isinstance(cell, str):
         return f'<td><span class="hint">{cell}</span></td>'
