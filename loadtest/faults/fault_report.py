@@ -16,7 +16,7 @@ from loadtest.judge.finding import format_count
 from loadtest.judge.run import Cell, Summary
 from loadtest.report import tables
 
-#: Verdict -> its sign, which needs no colour to be understood, and its colour.
+#: Verdict -> its sign and its colour. The sign alone is enough, for a terminal without colours.
 SIGNS = {
     "exact": ("✓", "green"),
     "oversold": ("O", "bold red"),
@@ -141,7 +141,7 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
         for cell in cells
         if cell["verdict"] not in {"exact", "not_run"} or not cell["as_expected"]
     ]
-    parts = [
+    sections = [
         "# Faults",
         _make_matrix(cells, _format_verdict, matrix_note, left=1 + len(evidence_by_fault)),
         "## What was done, and the evidence",
@@ -153,18 +153,19 @@ def make_markdown(summary: Summary, cells: Sequence[Cell]) -> str:
     timed_cells = [cell for cell in cells if FAULTS[cell["fault"]].measures_recovery]
     if timed_cells:
         recovery_note = "0: the victim's lock did not block other buyers."
-        parts += [
+        sections += [
             "## Seconds until the next sale",
             _make_matrix(timed_cells, _format_recovery, recovery_note, left=1),
         ]
-    parts += [
+    sections += [
         "## What happened in the cells that broke",
         "Seconds since the first line. A is the victim's node, B that of its rivals. All\n"
         "strategies of the run share the order numbers. Where the same steps broke several locks,\n"
         "one is shown; `summary.json` of a run has all of them.",
     ]
-    parts += [_make_section(similar_cells) for similar_cells in _group_similar_cells(broken_cells)]
-    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+    for similar_cells in _group_similar_cells(broken_cells):
+        sections.append(_make_section(similar_cells))
+    return "\n\n".join(section.rstrip("\n") for section in sections) + "\n"
 
 
 def _group_similar_cells(cells: Sequence[Cell]) -> list[list[Cell]]:

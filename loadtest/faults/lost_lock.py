@@ -31,7 +31,7 @@ class LostLockFault(Fault):
             if trial.find_lock_keys():
                 self.held_lock_count += 1
             elif uses_lock_on_main_redis:
-                trial.mark_inconclusive("the victim's lock had expired before the fault")
+                trial.mark_inconclusive("Redis did not have the victim's lock before the fault")
 
     def require_no_lock_left(self) -> None:
         """Raise NotFired if a victim's lock is still on the main Redis."""

@@ -299,7 +299,7 @@ class Testbed(Stack):
     def has_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
         """Return whether a purchase has stopped at `point`, even if it has continued since.
 
-        point  by default the `stop_at` of the buyer, which must be a single point then
+        point  by default the buyer's `stop_at`. The default requires that this is a single point
         """
         return self._point_file("at", buyer, point or buyer.stop_at).exists()
 

@@ -402,9 +402,9 @@ def _find_orders_committed_twice(record: SaleRecord) -> Iterator[Case]:
 def _may_have_been_undone(record: SaleRecord, commit: Commit) -> bool:
     """Return whether a failover may have undone a commit.
 
-    Then the database may have given the commit's order number to another order.
+    Then another order may have the number of the undone order.
 
-    This is possible in two cases:
+    A commit may have been undone in two cases:
 
     - the buyer was answered with the number of this order but does not have the order (`lost_ack`)
     - the end of the commit was not recorded, and the request has no answer, or one that leaves the
@@ -497,10 +497,10 @@ def commit_order(record: SaleRecord) -> Iterator[Case]:
 
 
 def _find_late_reads(record: SaleRecord) -> Iterator[Case]:
-    """Yield a case for each order whose answer is older than the stock read of an earlier number.
+    """Yield a case for each order whose number contradicts the times of reads and answers.
 
-    An order gets its number after the stock was read for it. So if the stock is read for one order
-    after another order was answered, the first of the two must have the higher number.
+    An order gets its number after the stock was read for it. So if the stock was read for order B
+    only after order A had been answered, B must have a higher number than A.
     """
     answered_at_by_number = {
         request.order: request.answered_at

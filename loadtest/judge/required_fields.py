@@ -54,7 +54,7 @@ NODE_FIELDS_BY_EVENT: Mapping[str, Fields] = {
 }
 #: Further fields of the event `reserved` under a strategy that promises orders.
 PROMISE_FIELDS: Fields = {"order": int, "amount": int, "sale": int}
-#: Further fields of an order, an answer or a grant under a strategy with a fence.
+#: Further fields of an order, an answer `sold` and an event `acquired` of a strategy with a fence.
 FENCE_FIELDS: Fields = {"fence": int}
 #: Kind of an event -> kind of the event that must precede it in the same request.
 PRECEDING_EVENTS: Mapping[str, str] = {

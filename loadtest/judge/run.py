@@ -17,7 +17,7 @@ class Machine(TypedDict):
 class Judged(TypedDict, total=False):
     """The judge's part of a run: the verdict on one sale."""
 
-    initial_stock: int  # units that the run asked the shop to sell
+    initial_stock: int  # units that the run put up for sale
     orders: int
     stock_left: int | None  # None if the target does not show its stock; then lost_updates is None
     oversold: int  # units sold beyond the stock, missing acknowledged orders included

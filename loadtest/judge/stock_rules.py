@@ -48,10 +48,12 @@ def stale_write(record: SaleRecord) -> Iterator[Case]:
         erased_orders = orders[index - erased_count : index]
         numbers = ", ".join(str(erased["order"]) for erased in erased_orders)
         erased_keys = [erased["key"] for erased in erased_orders]
-        effect = "and erased its decrement" if has_lost_updates else "although no decrement is lost"
+        effect = "no decrement is missing from the stock"
+        if has_lost_updates:
+            effect = "their decrements are lost"
         yield Case(
-            f"order {order['order']} wrote a stock that was read before the commit of {numbers}, "
-            f"{effect}",
+            f"order {order['order']} wrote a stock that was read before these orders were "
+            f"committed: {numbers}; {effect}",
             order["key"],
             *erased_keys,
             # If updates were lost, the finding `lost_update` already prevents an exact verdict.

@@ -69,9 +69,9 @@ RULES: tuple[Rule, ...] = (
 #: The exit code of a Locust run, by verdict.
 EXIT_CODES = {"exact": 0, "oversold": 3, "undersold": 4, "deadlock": 5, "unknown": 6, "not_run": 7}
 
-#: A sale is deadlocked if no buyer can buy for this number of ttls. A lock that expires is free
-#: after one ttl. The time begins when the fault is undone, or with the last purchase if that is
-#: later.
+#: A sale is deadlocked if no buyer can buy for this number of ttls, although stock is left. A lock
+#: that expires is free after one ttl. The period begins when the fault is undone, or at the last
+#: purchase if that is later.
 DEADLOCK_AFTER_TTLS = 3
 
 #: What to do about buyers without a final answer, by their last outcome.
@@ -178,10 +178,10 @@ class Judgement(SaleRecord):
         }
 
     def _is_deadlocked(self) -> bool:
-        """Return whether no buyer could buy for DEADLOCK_AFTER_TTLS although stock was left.
+        """Return whether no buyer could buy for DEADLOCK_AFTER_TTLS ttls although stock was left.
 
-        The time begins at the end of the fault. If a purchase was made after that, the time begins
-        at the last purchase, because its holder may have left a lock that never expires.
+        This period begins when the fault is undone. If a purchase was made after that, the period
+        begins at the last purchase, because the last buyer may have left a lock that never expires.
         """
         heal_events = self._find_fault_events("heal", "ok")  # the end of the fault
         has_units_left = self.stock_left > 0 or len(self.orders) < self.initial_stock

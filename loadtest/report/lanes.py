@@ -24,6 +24,7 @@ class CommitState(IntEnum):
 
     #: No event shows whether the commit happened.
     UNKNOWN = 0
+    #: The commit sold a unit, and erased no decrement of another order.
     SOLD = 1
     #: The commit sold a unit, and erased the decrements of other orders.
     STALE = 2

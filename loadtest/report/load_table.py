@@ -51,7 +51,7 @@ def compute_medians(runs: Sequence[Any]) -> dict[str, dict[str, float | None]]:
 
 
 def _read_figure(run: Any, key_path: Sequence[str]) -> Any:
-    """Return the figure to which the keys lead; such as `("answer_ms", "p50")`."""
+    """Return the figure of a run that a path of keys, such as `("answer_ms", "p50")`, leads to."""
     for key in key_path:
         run = run[key]
     return run

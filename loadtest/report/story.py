@@ -126,15 +126,15 @@ def _choose_followed_attempts(judgement: Judgement) -> list[str]:
     attempts = [event["attempt"] for event in judgement.events if "attempt" in event]
     victims = [attempt for attempt in attempts if get_buyer_name(attempt).startswith("victim")]
     rivals = [attempt for attempt in attempts if get_buyer_name(attempt).startswith("rival")]
-    followed: list[str] = []
+    followed_attempts: list[str] = []
     for finding in findings:
-        followed += finding.attempts[:2]
-    followed += victims
-    if len(set(followed)) < 2:
-        followed += sorted(rivals, key=get_buyer_name)
-        followed += [hold.attempt for hold in judgement.holds]
-        followed += attempts
-    without_repetitions = dict.fromkeys(followed)
+        followed_attempts += finding.attempts[:2]
+    followed_attempts += victims
+    if len(set(followed_attempts)) < 2:
+        followed_attempts += sorted(rivals, key=get_buyer_name)
+        followed_attempts += [hold.attempt for hold in judgement.holds]
+        followed_attempts += attempts
+    without_repetitions = dict.fromkeys(followed_attempts)
     return list(without_repetitions)[:MAX_FOLLOWED_BUYERS]
 
 

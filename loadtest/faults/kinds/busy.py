@@ -66,7 +66,7 @@ class BusyFault(Fault):
 
     def describe_observations(self) -> str:
         """Return how Redis refused to end the first script."""
-        return f"Redis answered SCRIPT KILL of the first script with {self.kill_reply}"
+        return f"Redis answered the SCRIPT KILL of the first script: {self.kill_reply}"
 
     def run_buyers(self, trial: Trial) -> None:
         """Resume the victim, and check that a rival is refused.

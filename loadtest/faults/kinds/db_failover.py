@@ -38,8 +38,8 @@ class DbFailoverFault(Fault):
     victim_stop_point = ""
     #: The outcome of a last buyer's first request.
     expected_outcome = "sold"
-    #: The end of the evidence, with the number of last orders.
-    last_orders_evidence = ", and lacks the {} orders that were acknowledged last"
+    #: The end of the evidence: what was lost. The number of lost orders replaces `{}`.
+    lost_orders_template = ", and lacks the {} orders that were acknowledged last"
 
     def arm(self) -> None:
         """Copy the database to a master with a replica, and move node B to the master."""
@@ -129,7 +129,7 @@ class DbFailoverFault(Fault):
             not self.last_orders_on_replica,
             f"the replica has {self.last_orders_on_replica} of the {count} last orders",
         )
-        lost_orders_clause = self.last_orders_evidence.format(count)
+        lost_orders_clause = self.lost_orders_template.format(count)
         return (
             f"{self.dropped_bytes} bytes of replication never arrived; the replica is no longer in "
             f"recovery{lost_orders_clause}"
@@ -160,7 +160,7 @@ class DbFailoverSyncFault(DbFailoverFault):
     name = "db-failover@sync"
     title = "the same, and the replica is synchronous"
     expected_outcome = "unknown"
-    last_orders_evidence = "; {} commits waited for it when the server was killed"
+    lost_orders_template = "; {} commits waited for the replica when the master was killed"
 
     def arm(self) -> None:
         """Copy the database as `db-failover` does, and make the replica synchronous."""

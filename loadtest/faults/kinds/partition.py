@@ -51,13 +51,17 @@ class PartitionFault(Fault):
         )
 
     def start_rivals(self, trial: Trial) -> None:
-        """Start a rival on node B, and a buyer on node A, which must not sell without Redis."""
+        """Start a rival on node B, and a further buyer on node A.
+
+        Node A is cut off from Redis, so it must refuse this buyer.
+        """
         cut_off_buyer = trial.start_buyer(trial.add_buyer("cut-off"), self.node)
         super().start_rivals(trial)
         wait_for(lambda: cut_off_buyer.first_outcome, ANSWER_TIMEOUT_SECONDS)
         if cut_off_buyer.first_outcome not in trial.outcomes_without_redis:
             trial.problems.append(
-                f"a buyer of node A was answered {cut_off_buyer.first_outcome} without Redis"
+                f"a buyer on node A was answered {cut_off_buyer.first_outcome}, although the node "
+                "does not reach Redis"
             )
 
     def heal(self) -> None:

@@ -85,7 +85,7 @@ class ShutdownShortFault(NodeEndFault):
         self.testbed.restart(self.node, WEB_GRACEFUL_TIMEOUT="1")
 
     def start_first_buyers(self, trial: Trial) -> None:
-        """Start the victim, then a rival, who waits for the lock and stops nowhere."""
+        """Start the victim, then a rival, who waits for the lock and whose purchase never stops."""
         super().start_first_buyers(trial)
         trial.start_rival("rival-1", timeout_seconds=0, stop_at="")
 

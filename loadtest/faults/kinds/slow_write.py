@@ -18,8 +18,8 @@ class SlowWriteFault(Fault):
     """Only the network to the database is slow. All processes and lock servers run as usual.
 
     The victim sends its write before its lock expires. The write arrives late, and is committed
-    after the lock has expired.
-    Martin Kleppmann described this case in "How to do distributed locking".
+    after the lock has expired. Martin Kleppmann described this case in "How to do distributed
+    locking".
     """
 
     name = "slow-write"

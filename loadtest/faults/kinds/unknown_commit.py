@@ -25,7 +25,7 @@ class UnknownCommitFault(Fault):
         self.replayed_counts: list[int] = []  # retries that were answered with the existing order
 
     def start_first_buyers(self, trial: Trial) -> None:
-        """Do nothing: run_buyers() starts the victims, which stop nowhere."""
+        """Do nothing: run_buyers() starts the victims. Their purchases never stop at a point."""
 
     def prove(self) -> str:
         """Return what the proxy does. There is nothing to prove yet.
