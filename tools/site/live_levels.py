@@ -88,7 +88,7 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
 
 
 def _play_requested_schedules(database: str, pipe: Connection) -> None:
-    """Play each schedule that is requested by the pipe, until the pipe is closed or a server fails.
+    """Play each schedule that the pipe requests, until the pipe is closed or a server fails.
 
     Runs in a process of its own. The process ignores Ctrl-C, because the main process receives
     Ctrl-C as well, and then closes the pipe.

@@ -106,7 +106,7 @@ def has_recorded_owner(moves: Moves, turns_made: str) -> bool:
 def describe_lock(moves: Moves, turns_made: str, world: World) -> str:
     """Return who has the lock after the turns in `turns_made`, as text, such as `A's` or `free`.
 
-    The text also says so if the lock has no ttl.
+    If the lock has no ttl, the text says so.
     """
     lock = find_lock_state(moves, turns_made)
     if not lock.owner:

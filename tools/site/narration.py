@@ -134,8 +134,8 @@ def describe_turns(
 def _explain_impossible_events(turns_made: str, progress: BuyerProgress, world: World) -> str:
     """Return the reason why no outside event is possible after these turns.
 
-    This function does not check whether an event is possible. The page shows the reason only if
-    none is.
+    This function does not check whether an event is possible. The page shows the reason only if no
+    event is possible.
 
     progress  the progress of A, the only buyer whom outside events disturb
     """

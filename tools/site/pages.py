@@ -153,8 +153,8 @@ def render_navigation(current_entry: str, path_to_root: str = "") -> str:
 def render_document_template() -> str:
     """Return the Jinja template from which MkDocs makes the page of a document.
 
-    It is the layout of the site. In the navigation of a page, MkDocs marks the entry as current
-    whose condition in CONDITIONS_OF_DOCUMENT_GROUPS is true for the document.
+    It is the layout of the site. In the navigation of a page, the template marks the entry of the
+    document's group as current. CONDITIONS_OF_DOCUMENT_GROUPS tells the groups apart.
     """
     template = render_page(
         "{{ page.title | e }}", read_part("frame/document.html"), path_to_root="{{ base_url }}/"
