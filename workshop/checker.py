@@ -59,8 +59,8 @@ def check(lesson: Lesson, bench: Bench) -> CheckResult:
 
 def describe_checks(lesson: Lesson) -> str:
     """Return the names and the duration of the checks: "ending, then rush, about 4 s"."""
-    functions = [check_name.rpartition(".")[2] for check_name in lesson.checks]
-    names = ", then ".join(function.replace("_", " ") for function in functions)
+    short_names = [check_name.rpartition(".")[2] for check_name in lesson.checks]
+    names = ", then ".join(short_name.replace("_", " ") for short_name in short_names)
     seconds = sum(CHECK_SECONDS.get(name, DEFAULT_CHECK_SECONDS) for name in lesson.checks)
     return f"{names}, about {seconds} s"
 

@@ -36,7 +36,10 @@ class TypedLines:
 
     @cached_property
     def _lines(self) -> Queue[str | None]:
-        """The lines not yet returned; None is the end of stdin. The first use starts the thread."""
+        """The lines not yet returned; None is the end of stdin.
+
+        The first use of this property starts the thread that reads stdin.
+        """
         lines: Queue[str | None] = Queue()
 
         def read_stdin() -> None:

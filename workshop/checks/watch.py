@@ -47,8 +47,8 @@ def restart_step_timer() -> None:
 def watch_for_slow_steps(file: Path, report: Callable[[Refusal | Undecided], None]) -> None:
     """Start a thread that calls `report` if a step of the check takes too long.
 
-    file    the participant's file; the threads that run it are searched for the cause
-    report  gets the cause, and must end the process
+    file    the participant's file; its line that hangs is looked for in the threads that run it
+    report  gets the refusal, or Undecided, and must end the process
     """
 
     def watch_steps() -> None:

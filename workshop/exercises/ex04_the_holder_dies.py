@@ -10,7 +10,7 @@ from workshop.kit import PollingLock, guarded
 
 class MyLock(PollingLock):
     def try_lock(self, token: str) -> bool:
-        """True if the lock is ours now. The key is self.key; it should live self.ttl_ms."""
+        """True if the lock is ours now. The key is self.key; it should expire after self.ttl_ms."""
         # TODO: let Redis end the lock.
         return bool(self.client.setnx(self.key, token))
         # END

@@ -9,7 +9,7 @@ from workshop.kit import RenewedLock, guarded
 
 
 class MyLock(RenewedLock):
-    # TODO: as it is, renew() does nothing. The key is self.key; it should live self.ttl_ms.
+    # TODO: as it is, renew() does nothing. The key is self.key; its ttl is self.ttl_ms.
     PERIOD = 1.0
 
     def renew(self, token: str) -> bool:
