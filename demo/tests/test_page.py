@@ -124,7 +124,11 @@ def test_state_takes_one_query(django_assert_num_queries: DjangoAssertNumQueries
 
 @rolled_back
 def test_stock_is_shown_while_redis_is_down(redis_outage: Outage) -> None:
-    """The sale is in the database. Only the steps of the two buyers, in Redis, are missing."""
+    """The page reads the sale from the database.
+
+    The state of a round, in which a visitor leads two buyers step by step, is in Redis. Only this
+    part, `steps`, is missing.
+    """
     open_sale(3)
     redis_outage.begin()
     state = Client().get("/state").json()

@@ -96,10 +96,11 @@ class CommandConnection:
         return command.reply
 
     def expire(self, reply: Reply) -> None:
-        """Fail a reply that did not arrive in time, and retire the connection if it is open.
+        """Fail a reply that did not arrive in time. Retire the connection if the command was sent.
 
-        A connection that is still opening is kept for later commands, because a new connection
-        would not open sooner. Its opening has a separate timeout.
+        A command that was not sent waits in the outbox until the connection has opened. Then the
+        connection is kept for later commands, because a new one would not open sooner. The opening
+        has a separate timeout.
         """
         if reply.done():
             return

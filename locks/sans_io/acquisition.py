@@ -92,7 +92,8 @@ class LockWaiters:
         next holder died.
 
         The reply to the first waiter's poll postpones the polls of the other waiters. They only
-        poll if that reply is late. Thousands of such polls are spread evenly, about 400 per second.
+        poll if that reply is late. Their polls are then spread over a time that grows with their
+        number, so that even thousands of waiters send only about 400 polls per second.
 
         Args:
             token: The token of the waiter.
@@ -101,9 +102,10 @@ class LockWaiters:
         due = min(self.lease_ends_at, self.polled_at + ttl)
         if self.is_first(token):
             return due + EXPIRY_PRECISION_SECONDS
-        extra_intervals = len(self.mailboxes) // POLLS_PER_STAGGER
+        waiter_count = len(self.mailboxes)
+        spread_seconds = waiter_count // POLLS_PER_STAGGER * STAGGER_SECONDS
         share = crc32(token) / 2**32  # from 0 to 1, evenly distributed over the tokens
-        return due + STAGGER_SECONDS * (1 + extra_intervals * share)
+        return due + STAGGER_SECONDS + spread_seconds * share
 
 
 class ChannelWaiters:

@@ -149,8 +149,8 @@ class Renewals:
         """Renew this lease from now on."""
         self.renewals[renewal.lease_id] = renewal
         self._expects_leases = True
-        # Another lease with this ttl may be added soon, and be due ttl / 3 later. The next sleep
-        # ends before that, so that the thread or task need not be woken for that lease.
+        # A lease is renewed when a third of its ttl has passed. If the thread or task sleeps for
+        # less than that, it need not be woken for another lease with this ttl that is added soon.
         self._longest_sleep_seconds = renewal.ttl / 4
         self.wake_before(renewal.due)
 

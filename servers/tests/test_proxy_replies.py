@@ -65,7 +65,11 @@ def test_request_in_pieces_is_matched_after_other_bytes(
 def test_client_that_leaves_early_does_not_use_up_the_rule(
     proxy: Proxy, direct_client: redis.Redis
 ) -> None:
-    """A client leaves while it waits for a reply, so the rule still has a reply to lose."""
+    """The rule drops one reply to a command with the bytes `lock:queue`.
+
+    The first client with such a command leaves before a reply is sent. So the rule drops the reply
+    to the second client.
+    """
 
     def count_blocked_clients() -> int:
         return int(direct_client.info()["blocked_clients"])

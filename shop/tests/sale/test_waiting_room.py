@@ -98,8 +98,9 @@ def test_buyer_is_429_at_once_if_the_queue_is_full(lock: str, settings: Settings
 def test_limits_apply_per_product_and_in_total(settings: Settings) -> None:
     """SHOP_MAX_WAITING limits the buyers of one product, SHOP_MAX_PURCHASES those of all products.
 
-    While a product's queue is full, a repeated request is refused, too, although its key has an
-    order. It would wait for the lock like any other request.
+    While a product's queue is full, a repeated request is refused as well, although the first
+    request with its idempotency key has led to an order. It would wait for the lock like any other
+    request.
     """
     settings.SHOP_MAX_WAITING = 1
     open_sale(5)
