@@ -135,7 +135,8 @@ def read_round() -> dict[str, Any] | None:
 def read_round_state() -> dict[str, Any] | None:
     """Return the current round and the states of its two buyers. None if there is no round.
 
-    The state of a buyer has a `status`, and for some of them further fields:
+    The state of a buyer is a dict. Its `status` is one of these words, and depending on it there
+    are further fields:
 
     ready    the buyer has not begun
     moving   its purchase runs

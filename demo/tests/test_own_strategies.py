@@ -135,7 +135,7 @@ def read_marked_lines(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
-    """A mark is a text; the page highlights the line that contains it. A strategy has one or two.
+    """The page highlights each line that contains one of the texts in `highlights`, one or two.
 
     Each block of code on the page is a part of its file.
     """
@@ -170,7 +170,7 @@ def test_shown_function_has_at_most_one_point(function: Callable[..., Any]) -> N
 
 
 def test_mark_that_no_line_contains_is_an_error() -> None:
-    """A mark is a part of the line that the page highlights. Here no line contains the mark."""
+    """`highlights` has a part of each line that the page highlights. Here no line contains it."""
     with pytest.raises(LookupError, match="correct `highlights` of the strategy"):
         read_source_blocks(replace(STRATEGIES["none"], highlights=("stock = nowhere(attempt)",)))
 

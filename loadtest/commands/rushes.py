@@ -174,12 +174,12 @@ def matrix(console: Console, *, locks: Sequence[str] = (), **options: Any) -> in
     rush_options = choose_database_of_options(RushOptions(locks=locks, **options))
     with Output(console) as out:
         summary, events = rush_each_strategy(rush_options, out)
-        rushed_locks = dict.fromkeys(
+        locks_that_ran = dict.fromkeys(
             run["lock"]
             for run in summary["runs"]
             if run["verdict"] != "not_run" and run["fault"] != ONE_PROCESS
         )
-        locks_in_one_process = [lock for lock in rushed_locks if ONE_PROCESS in EXPECTED[lock]]
+        locks_in_one_process = [lock for lock in locks_that_ran if ONE_PROCESS in EXPECTED[lock]]
         if locks_in_one_process:
             one_process_options = replace(
                 rush_options, locks=locks_in_one_process, nodes=1, workers=1

@@ -78,8 +78,7 @@ def run(
         )
         runs: list[Any] = []
         while len(runs) < repeat and (not runs or runs[-1]["verdict"] == "exact"):
-            # Each rush sells another number of units: some races show only with few, others only
-            # with many.
+            # STOCK_DIVISORS explains why each rush sells another number of units.
             divisor = STOCK_DIVISORS[len(runs) % len(STOCK_DIVISORS)]
             units = max(1, stock // divisor)
             out.progress(f"{len(runs) + 1}/{repeat}  {buyers} buyers, {units} units: {name}")

@@ -94,9 +94,9 @@ def compute_figures(measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     measured_s       seconds of the measured window, without the warm-up
     ended_by         `time` or `stock`
     sold, sold_per_s units sold in the window, and per second of it
-    answer_ms        percentiles of the time from the moment at which a purchase was due to its last
-                     answer, over the purchases that were due in the window and whose last answer
-                     was sold or sold_out
+    answer_ms        percentiles of the buyers' waits. A wait begins when a purchase is due, and
+                     ends with its last answer. Only purchases that were due in the window count,
+                     and only if their last answer was sold or sold_out
     p99_to_p50       p99 divided by p50: the higher, the more unevenly buyers wait
     jain             fairness of the units sold to each client; None in the open model
     answers          number of answers by outcome, to the purchases that were due in the window

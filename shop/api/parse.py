@@ -155,8 +155,8 @@ def _parse_hold_ms(parameters: Mapping[str, Any]) -> int:
 def parse_parameters(request: HttpRequest, allowed: set[str]) -> dict[str, Any]:
     """Return the parameters of the query string and the body; the body takes precedence.
 
-    Raises BadInput for an unknown or repeated name, and for a body of an unknown type. Such names
-    are not ignored, because a buyer who writes `lok=redis` would buy without the lock. Raises
+    Raises BadInput for an unknown or repeated name, and for a body of an unknown type. An unknown
+    name is not ignored, because a buyer who writes `lok=redis` would buy without the lock. Raises
     TooLarge for a body that is too large, and LengthRequired for a chunked body.
 
     allowed  the names of all parameters that this kind of request may have

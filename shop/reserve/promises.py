@@ -339,7 +339,7 @@ def _make_receipt(attempt: Attempt, promise_text: bytes, *, replayed: bool) -> R
     promise_text  order, sale, fingerprint and stock, separated by spaces
     replayed      whether an earlier request with the same key got the promise
 
-    Raises KeyReused if that earlier request was a different one.
+    Raises KeyReused if the earlier request had another fingerprint (a digest of the request).
     """
     order, sale, fingerprint, stock_seen = promise_text.decode().split()
     if fingerprint != attempt.fingerprint:

@@ -97,7 +97,9 @@ def close_open_sale(*, product: str) -> None:
 
 
 def _close_open_sales(product_row: Product, sales: QuerySet[Sale], closed_at: datetime) -> None:
-    """Close the open ones among these sales of a product, with `closed_at` as their end.
+    """Close the sales of a product that are still open, at the time `closed_at`.
+
+    sales  sales of this product; those that are closed already do not change
 
     Unsold units in a strategy's own rows, such as buckets, are moved back: they are added to
     `product_row.amount`, which the caller saves.

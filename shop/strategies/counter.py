@@ -11,7 +11,7 @@ repeated attempt reserves only one unit. A reservation is cancelled only if the 
 not exist. And PostgreSQL's decrement is relative, with a CHECK, so that a counter that lost its
 data cannot oversell.
 
-`point_reached.send` highlights a point, at which a test or a demo can stop the purchase (see
+`point_reached.send` marks a point, at which a test or a demo can stop the purchase (see
 shop/sale/points.py). In production it does nothing.
 """
 

@@ -49,9 +49,9 @@ REQUEST_ERRORS = KazooException, KazooTimeoutError
 def connect(hosts: str, *, ttl: float) -> Any:
     """Return a started KazooClient with a session timeout of `ttl` seconds.
 
-    Each process needs its own client, created after the fork. The server may change the timeout: it
-    must be 2 to 20 of the server's ticks. Raises LockBackendError if no server answers within
-    CONNECT_TIMEOUT_SECONDS.
+    Each process needs its own client, created after the fork. A server changes a timeout that is
+    shorter than 2 of its ticks or longer than 20. Raises LockBackendError if no server answers
+    within CONNECT_TIMEOUT_SECONDS.
     """
     from kazoo.client import KazooClient  # loaded only if ZooKeeper is used
 
