@@ -159,7 +159,7 @@ def delay_everything(testbed: Testbed, rng: Random) -> str:
 
 
 def make_injector(
-    fault_class: type[Fault], min_seconds: float, max_seconds: float
+    fault_class: type[Fault], *, min_seconds: float, max_seconds: float
 ) -> Callable[[Testbed, Random], str]:
     """Return a function that injects a fault on a random node, and heals it after a random time.
 
@@ -169,33 +169,59 @@ def make_injector(
 
 
 PAUSE_NODE = Disturbance(
-    "pause_node", make_injector(PauseFault, 0.5, 2.5), NODES_LOCK, takes_the_lock=True
+    "pause_node",
+    make_injector(PauseFault, min_seconds=0.5, max_seconds=2.5),
+    NODES_LOCK,
+    takes_the_lock=True,
 )
 EVICT = Disturbance("evict", evict_repeatedly, REDIS_LOCK, takes_the_lock=True)
 #: The disturbances, some of which each rush gets at random. Those that break most locks are listed
 #: twice, so that they are chosen more often.
 DISTURBANCES = [
-    Disturbance("kill_node", make_injector(CrashFault, 0, 1), NODES_LOCK),
-    Disturbance("end_node", make_injector(ShutdownShortFault, 0, 0), NODES_LOCK),
+    Disturbance("kill_node", make_injector(CrashFault, min_seconds=0, max_seconds=1), NODES_LOCK),
+    Disturbance(
+        "end_node", make_injector(ShutdownShortFault, min_seconds=0, max_seconds=0), NODES_LOCK
+    ),
     PAUSE_NODE,
     PAUSE_NODE,
     Disturbance(
-        "restart_redis", make_injector(RedisDownFault, 0, 1), REDIS_LOCK, takes_the_lock=True
+        "restart_redis",
+        make_injector(RedisDownFault, min_seconds=0, max_seconds=1),
+        REDIS_LOCK,
+        takes_the_lock=True,
     ),
-    Disturbance("stall_redis", make_injector(StallFault, 0.3, 3), REDIS_LOCK, takes_the_lock=True),
     Disturbance(
-        "keep_redis_busy", make_injector(BusyFault, 0.1, 2), REDIS_LOCK, takes_the_lock=True
+        "stall_redis",
+        make_injector(StallFault, min_seconds=0.3, max_seconds=3),
+        REDIS_LOCK,
+        takes_the_lock=True,
     ),
-    Disturbance("fail_over", make_injector(FailoverFault, 0, 0.2), REDIS_LOCK, takes_the_lock=True),
+    Disturbance(
+        "keep_redis_busy",
+        make_injector(BusyFault, min_seconds=0.1, max_seconds=2),
+        REDIS_LOCK,
+        takes_the_lock=True,
+    ),
+    Disturbance(
+        "fail_over",
+        make_injector(FailoverFault, min_seconds=0, max_seconds=0.2),
+        REDIS_LOCK,
+        takes_the_lock=True,
+    ),
     EVICT,
     EVICT,
     Disturbance(
-        "cut_redis", make_injector(PartitionFault, 0.1, 2), PROXIES_LOCK, takes_the_lock=True
+        "cut_redis",
+        make_injector(PartitionFault, min_seconds=0.1, max_seconds=2),
+        PROXIES_LOCK,
+        takes_the_lock=True,
     ),
     Disturbance("lose_replies_of_redis", partial(lose_replies, b"lock:")),
     Disturbance("lose_replies_to_commit", partial(lose_replies, b"COMMIT")),
     Disturbance("delay_everything", delay_everything, PROXIES_LOCK, takes_the_lock=True),
-    Disturbance("end_connections_to_postgres", make_injector(DbKillFault, 0, 0)),
+    Disturbance(
+        "end_connections_to_postgres", make_injector(DbKillFault, min_seconds=0, max_seconds=0)
+    ),
 ]
 
 

@@ -12,7 +12,7 @@ from loadtest.judge.intervals import parse_answer_fields
 from loadtest.judge.outcomes import RETRIED_OUTCOMES, get_event_type
 from loadtest.stack.client import ConnectionRefused, Shop, ShopUnreachable
 
-#: A buyer waits for a random time between these before it retries.
+#: The shortest and the longest pause of a buyer before it retries. The pause is random.
 RETRY_PAUSE_SECONDS = (0.05, 0.2)
 
 

@@ -323,7 +323,7 @@ def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHol
     """Return the commit that begins with `event`, and the hold during which it began.
 
     read_event  the event of the last read of the stock before the commit
-    holds       the holds of the commit's handler
+    holds       the holds of the commit's handler: the node's thread that worked on the attempt
     """
     commit = Commit(event["attempt"], event["t"], order=event.get("order"), sale=event.get("sale"))
     for hold in holds:

@@ -1,8 +1,8 @@
 """The rules on the record of a sale itself: it is complete, and its parts agree with each other.
 
 If the nodes recorded events, the record shows for each order the request, the lock and the sale in
-which it was sold. If the record has gaps or contradictions, the only possible verdicts are
-`unknown` and `oversold`. The orders alone show an oversell.
+which it was sold. If the record has gaps or contradictions, the verdict is `unknown`. It is still
+`oversold` if there are too many orders, because this needs no other evidence.
 """
 
 from collections import Counter
@@ -315,7 +315,7 @@ def _describe_difference_from_commit(record: SaleRecord, order: Mapping[str, Any
         return ""
     stock_seen = order.get("stock_seen")
     if _differ(commit.stock_seen, stock_seen):
-        return f"shows a stock of {stock_seen}, and its node read {commit.stock_seen}"
+        return f"was sold from a stock of {stock_seen}, but its node read {commit.stock_seen}"
     if record.sale and commit.sale != record.sale:
         return f"belongs to sale {record.sale}, but its node recorded sale {commit.sale}"
     return ""

@@ -92,7 +92,7 @@ def get_buyer_name(attempt: str) -> str:
 
 
 def find_last_commits(history: ProductHistory) -> dict[str, Commit]:
-    """Return the last commit of each attempt. If it has several, only the last one succeeded.
+    """Return the last commit of each attempt. If it has several commits, only the last succeeded.
 
     An answer `sold` proves that there was a commit. If the commit was not recorded, the returned
     commit has the time of the answer.
@@ -172,14 +172,14 @@ def _describe_holders(
     other_holds  the times in which the other buyers hold the lock; each includes `time_ns`
     """
     number = NUMBER_WORDS.get(1 + len(other_holds), str(1 + len(other_holds)))
-    if not all(_has_sold(other, time_ns, commits) for other in other_holds):
+    if not all(_is_order_committed(other, time_ns, commits) for other in other_holds):
         return f"{number} holders"
     names = " and ".join(get_buyer_name(other.attempt) for other in other_holds)
     verb = "has" if len(other_holds) == 1 else "have"
     return f"{number} inside, {names} {verb} not released yet"
 
 
-def _has_sold(hold: LockHold, time_ns: int, commits: Mapping[str, Commit]) -> bool:
+def _is_order_committed(hold: LockHold, time_ns: int, commits: Mapping[str, Commit]) -> bool:
     """Return whether the holder's order was committed by this time."""
     commit = commits.get(hold.attempt)
     return commit is not None and commit.done_at is not None and commit.done_at < time_ns

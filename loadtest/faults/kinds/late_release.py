@@ -7,6 +7,10 @@ while a victim is stopped. fault.py describes the steps of a fault.
 from loadtest.faults.fault import Fault
 from loadtest.faults.trial import Trial
 
+#: How long to wait for the victim's answer, and then for the second rival. It is short, because the
+#: first rival's lock must not expire meanwhile.
+SHORT_TIMEOUT_SECONDS = 0.3
+
 
 class LateReleaseFault(Fault):
     """The victim is stopped between its COMMIT and its release until the ttl is over.
@@ -36,11 +40,10 @@ class LateReleaseFault(Fault):
         """Resume the victim while the first rival has the lock, then start the second rival.
 
         Each rival stops when it has the lock and has read the stock. If the lock is sound, the
-        second rival does not get it, and the wait ends after `timeout_seconds`.
+        second rival does not get it, and the wait ends after SHORT_TIMEOUT_SECONDS.
         """
         trial.start_rival("rival-1", timeout_seconds=self.rival_timeout_seconds)
         trial.wait_until_ttl_is_over()
-        # The timeouts are short, because the first rival's lock must not expire meanwhile.
-        trial.resume_victim(timeout_seconds=0.3)
-        trial.start_rival("rival-2", timeout_seconds=0.3)
+        trial.resume_victim(timeout_seconds=SHORT_TIMEOUT_SECONDS)
+        trial.start_rival("rival-2", timeout_seconds=SHORT_TIMEOUT_SECONDS)
         trial.resume_rivals()
