@@ -13,7 +13,7 @@ from loadtest.commands import output
 from loadtest.commands.faults import EXTERNAL_SERVER_VARIABLES, THREADS_PER_NODE
 from loadtest.faults.testbed import Testbed
 from loadtest.tests.checkout import copy_project
-from loadtest.tests.held_target import running_shop
+from loadtest.tests.held_target import run_shop
 from servers import embedded
 
 if TYPE_CHECKING:  # only here, because `make test-fast` runs without Playwright
@@ -73,7 +73,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a CartShop, which stands for a third-party shop, and yield its address."""
-    with running_shop(tmp_path_factory.mktemp("shop")) as address:
+    with run_shop(tmp_path_factory.mktemp("shop")) as address:
         yield address
 
 

@@ -34,7 +34,7 @@ from loadtest.tests.cart_shop import *
 FOLDER = Path(__file__).parent
 
 
-def report_and_wait(buyer, method):
+def record_pid_and_wait(buyer, method):
     (FOLDER / f"{method}-{buyer.number}").write_text(str(os.getpid()))
     while is_held(buyer, method):
         time.sleep(0.02)
@@ -61,7 +61,7 @@ class HeldCartShop(CartShop):
         print("a target may print")
         assert self.opened_by  # an attribute that open() sets exists in every Locust process
         super().prepare(buyer)
-        report_and_wait(buyer, "prepare")
+        record_pid_and_wait(buyer, "prepare")
 
     def buy(self, buyer):
         for client in buyer.client.client.clientpool.clients.values():
@@ -75,7 +75,7 @@ def hold_before_sending(pool, buyer):
     is_open = pool._is_socket_alive
 
     def wait_and_check(socket):
-        report_and_wait(buyer, "buy")
+        record_pid_and_wait(buyer, "buy")
         return is_open(socket)
 
     pool._is_socket_alive = wait_and_check
@@ -83,7 +83,7 @@ def hold_before_sending(pool, buyer):
 
 
 @contextmanager
-def running_shop(
+def run_shop(
     folder: Path, mode: str = "honest", *, module: str = "loadtest.tests.cart_shop"
 ) -> Iterator[str]:
     """Start the shop of a module, and yield its address.
@@ -108,8 +108,9 @@ def running_shop(
 class HeldTarget:
     """A target that makes half of its buyers wait in one of its methods, prepare() or buy().
 
-    In prepare() they wait at the end, and in buy() just before the request is sent. A buyer who
-    comes to this line writes the pid of its process to the file `prepare-NUMBER` or `buy-NUMBER`.
+    In prepare() they wait at the end, and in buy() just before the request is sent. When a buyer,
+    waiting or not, gets there, it writes the pid of its process to the file `prepare-NUMBER` or
+    `buy-NUMBER`.
 
     target         the target's file
     held_parities  method -> which buyers wait in it: "0" for even numbers, "1" for odd numbers
@@ -123,7 +124,7 @@ class HeldTarget:
             (folder / f"hold-{method}").write_text(parity)
 
     def wait_for_buyers(self, method: str, parity: int) -> int:
-        """Wait until four buyers have come to the line at which a method may make them wait.
+        """Wait until four buyers are at the place in a method where they may be made to wait.
 
         Return the pid of their process.
 

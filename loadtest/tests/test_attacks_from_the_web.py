@@ -161,15 +161,18 @@ def open_attacker(context: BrowserContext, origin: str, port: int) -> Attacker:
 #: The fields that Locust requires to start a rush, a load of many buyers who buy at once.
 SWARM_FIELDS = {"user_count": "1", "spawn_rate": "1"}
 #: What an attack would cause -> the path and the fields of its POST to Locust.
-#: In the fields, FILE stands for the path of a file of the user, and SINK for an address of the
+#: In the fields, FILE stands for the path of a file of the user, and ATTACKER for an address of the
 #: attacker.
 ATTACKS_ON_LOCUST = {
     "a rush": ("/swarm", {}),
     "a file overwritten": ("/swarm", {"result": "FILE"}),
     "a file appended to": ("/swarm", {"history": "FILE"}),
-    "a command as a product": ("/swarm", {"history": "FILE", "product": "$(id)", "host": "SINK"}),
-    "the restock token sent elsewhere": ("/swarm", {"host": "SINK"}),
-    "the buyers sent elsewhere": ("/swarm", {"nodes": "SINK", "user_count": "2"}),
+    "a command as a product": (
+        "/swarm",
+        {"history": "FILE", "product": "$(id)", "host": "ATTACKER"},
+    ),
+    "the restock token sent elsewhere": ("/swarm", {"host": "ATTACKER"}),
+    "the buyers sent elsewhere": ("/swarm", {"nodes": "ATTACKER", "user_count": "2"}),
     "another token": ("/swarm", {"restock_token": "guessed"}),
     "a file run as a target": ("/swarm", {"target": "FILE"}),
     "a stop": ("/stop", {}),
@@ -245,10 +248,11 @@ class Servers:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
-    """Start the servers that `make serve` starts, and run one rush of two buyers.
+    """Start the servers that `make serve` starts, and run one rush of two buyers with Locust.
 
     After the rush, there are orders and statistics that the attacker could read or delete.
     """
+    # The node has threads for ten buyers at once. The rush below has two.
     rush_options = RushOptions(buyers=10, nodes=1, workers=1)
     with (
         tempfile.TemporaryFile() as log,
@@ -262,7 +266,7 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture(scope="module")
 def context() -> Iterator[BrowserContext]:
-    """Start a browser in which the attacker's host name resolves to this machine."""
+    """Open a context of a browser in which the attacker's host name resolves to this machine."""
     with launch_browser(*CHROMIUM_OPTIONS) as browser:
         yield browser.new_context()
 
@@ -317,7 +321,7 @@ def test_foreign_page_changes_nothing(
     """
     users_file = tmp_path / "notes.txt"
     users_file.write_text("notes of the user\n")
-    placeholders = {"FILE": str(users_file), "SINK": f"http://127.0.0.1:{attacker_port}"}
+    placeholders = {"FILE": str(users_file), "ATTACKER": f"http://127.0.0.1:{attacker_port}"}
     state_before = read_state(servers, tmp_path)
     attacker = open_attacker(context, origin, servers.locust_port)
     for attack, (path, attack_fields) in ATTACKS_ON_LOCUST.items():

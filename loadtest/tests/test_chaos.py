@@ -246,8 +246,8 @@ def test_two_holders_are_excused_only_if_the_first_lease_expired(
 ) -> None:
     """Two buyers hold the lock of `redis` at the same time. This violates the rule `overlap`.
 
-    If the lease of the first holder had expired, the machine was too slow, and the cell is
-    `unknown` instead. It had expired if a ttl passed between the beginnings of the two holds. Their
+    If the lease of the first holder had expired, the machine was too slow, and the verdict on the
+    sale is `unknown`. It had expired if a ttl passed between the beginnings of the two holds. Their
     start times or their fences show this: a fence is approximately the time of its grant.
 
     first_fields  fields of the first hold, which began at 0
@@ -284,7 +284,7 @@ def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
 
 
 def test_evidence_names_the_node_of_the_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Node B is cut off from Redis: through the proxy between them, Redis does not answer."""
+    """Node B is cut off from Redis: Redis does not answer through the proxy of node B."""
     nodes = [SimpleNamespace(name=name) for name in "AB"]
     proxies = [SimpleNamespace(run_id="a1", dropped_bytes=0) for _ in nodes]
     proxies[RIVALS_NODE].run_id = ""  # no answer of Redis

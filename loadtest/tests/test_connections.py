@@ -288,5 +288,5 @@ def test_times_are_converted_to_the_coordinators_clock(rush: RushAgainstStub) ->
     assert packed_request.sent_at == 2_000_000_000
     assert packed_request.answered_at == 3_000_000_000
     rush.local_buyers.seconds_ahead = 5.0
-    rush.local_buyers.release(1.0)
+    rush.local_buyers.release(1.0)  # in seconds of the coordinator's clock
     assert rush.local_buyers.released_at == 6.0

@@ -83,6 +83,7 @@ def start_testbed(tmp_path: Path) -> Iterator[Callable[..., CutOffTestbed]]:
         log = contexts.enter_context((tmp_path / "log").open("wb"))
 
         def start(**settings: str) -> CutOffTestbed:
+            # Without the servers that only the strategies `redlock` and `zookeeper` need.
             testbed = CutOffTestbed(log=log, threads=16, extras=False)
             testbed.settings = settings
             testbed.answer_timeout = 60
@@ -173,7 +174,7 @@ def buy(shop: Shop, case: CutOffCase, buyer: str, stop_at: str = "") -> tuple[in
 
 
 def buy_and_read_clock(shop: Shop, case: CutOffCase) -> tuple[tuple[int, str], float]:
-    """Buy as the buyer `next`. Return (status, outcome) and the monotonic time of the answer."""
+    """Buy as a second buyer. Return (status, outcome) and the monotonic time of the answer."""
     return buy(shop, case, "next"), time.monotonic()
 
 

@@ -19,7 +19,7 @@ THREADS_PER_NODE = 40
 
 
 @contextmanager
-def running_testbed(folder: Path, database: str) -> Iterator[Testbed]:
+def run_testbed(folder: Path, database: str) -> Iterator[Testbed]:
     """Start a testbed with this database, but without the servers of Redlock and without ZooKeeper.
 
     folder  the folder for the testbed's log
@@ -35,7 +35,7 @@ def running_testbed(folder: Path, database: str) -> Iterator[Testbed]:
 def mariadb_testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     """Start a testbed with MariaDB, if it is installed."""
     require_mariadb()
-    with running_testbed(tmp_path_factory.mktemp("mariadb"), "mariadb") as testbed:
+    with run_testbed(tmp_path_factory.mktemp("mariadb"), "mariadb") as testbed:
         yield testbed
 
 
@@ -70,5 +70,5 @@ def test_token_does_not_oversell_on_sqlite_when_its_lock_expires(tmp_path: Path)
     SQLite lets the rival wait until the victim's transaction has ended, so the rival reads the new
     stock.
     """
-    with running_testbed(tmp_path, "sqlite") as testbed:
+    with run_testbed(tmp_path, "sqlite") as testbed:
         assert run_expected_fault(testbed, PauseFault, "token") == {"token": "exact"}

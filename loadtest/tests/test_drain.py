@@ -31,7 +31,7 @@ class SlowShop:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.answer_count = itertools.count()
+        self.answer_numbers = itertools.count()
         self.lock = threading.Lock()
 
     def monotonic(self) -> float:
@@ -42,12 +42,12 @@ class SlowShop:
             # Meanwhile let_remaining_buyers_buy() reads the clock, and must not give up.
             time.sleep(0.03)
             self.now += 1.0
-            is_first = next(self.answer_count) == 0
+            is_first = next(self.answer_numbers) == 0
         return 200, {"outcome": "sold" if is_first else "sold_out"}
 
 
-class DrainedTrial:
-    """A trial with the attributes that let_remaining_buyers_buy() uses."""
+class FakeTrial:
+    """A stand-in for a Trial, with the attributes that let_remaining_buyers_buy() uses."""
 
     ttl = 1.0
 
@@ -67,14 +67,15 @@ class DrainedTrial:
 def test_drain_waits_for_all_answers_on_a_slow_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The remaining buyers of a trial buy, and each answer takes a second of the shop's clock.
+    """In the drain, the last phase of a fault, the buyers of a trial who are left buy.
 
-    The last answer comes later than a wait for a lock may take, but all answers are waited for.
+    Each answer takes a second of the shop's clock. The last answer comes later than a wait for a
+    lock may take, but the drain waits for all answers.
     """
     shop = SlowShop()
     for module in (runner, fault_buyer):
         monkeypatch.setattr(module, "time", shop)
-    trial = DrainedTrial(shop, History(tmp_path / "buyers.jsonl"))
+    trial = FakeTrial(shop, History(tmp_path / "buyers.jsonl"))
     trial.add_buyer("victim")
     runner.let_remaining_buyers_buy([cast(Trial, trial)])
     outcomes = [buyer.first_outcome for buyer in trial.buyers]
@@ -85,16 +86,17 @@ def test_drain_waits_for_all_answers_on_a_slow_machine(
 def test_drain_does_not_wait_for_a_buyer_whose_thread_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A buyer's thread cannot record a request, and ends with an error. The buyer is then done.
+    """A buyer's thread cannot record a request, and ends with an error.
 
-    The drain waits until `is_done` is set for each buyer.
+    The drain, the last phase of a fault, waits until `is_done` is set for each buyer. So it must
+    also be set for this buyer.
     """
     errors: list[object] = []
     monkeypatch.setattr(threading, "excepthook", errors.append)
     history = History(tmp_path / "buyers.jsonl")
     monkeypatch.setattr(history, "record", Mock(side_effect=OSError("no space left")))
     shop = SlowShop()
-    buyer = DrainedTrial(shop, history).add_buyer("victim")
+    buyer = FakeTrial(shop, history).add_buyer("victim")
     buyer.start(cast(Shop, shop))
     assert buyer.is_done.wait(10)
     assert wait_for(lambda: errors, 10)

@@ -80,7 +80,7 @@ def make_fault(testbed: Testbed, fault_class: type[Fault], *locks: str) -> dict[
 
 
 @contextmanager
-def changed_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterator[None]:
+def change_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterator[None]:
     """Restart both nodes with changed locks. After the block, restart them without the change.
 
     sitecustomize  the source that changes the locks; a node runs it first when it starts
@@ -154,7 +154,7 @@ def test_slow_rival_is_not_excused_if_its_lock_should_be_renewed(
     With the watchdog, a slow rival's lock would not have expired. So the verdict is `oversold`, not
     `unknown`.
     """
-    with changed_nodes(testbed, tmp_path, UNRENEWED_TOKEN_WATCHDOG):
+    with change_nodes(testbed, tmp_path, UNRENEWED_TOKEN_WATCHDOG):
         cell = make_fault(testbed, LateReleaseFault, "token-watchdog")["token-watchdog"]
     assert (cell["verdict"], cell["missing"]) == ("oversold", "")
     assert not cell["as_expected"]
@@ -192,7 +192,7 @@ def test_unexpected_exact_sales_are_reported(testbed: Testbed, tmp_path: Path) -
     `setpx-del` is expected to oversell, but its flaw is repaired here. The lock of `redis` is not
     renewed here, so two buyers hold it at once, which is unexpected. Its fence prevents oversells.
     """
-    with changed_nodes(testbed, tmp_path, REPAIRED_SETPX_DEL_AND_UNRENEWED_REDIS):
+    with change_nodes(testbed, tmp_path, REPAIRED_SETPX_DEL_AND_UNRENEWED_REDIS):
         repaired_cell = make_fault(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
         unrenewed_cell = make_fault(testbed, SlowFault, "redis")["redis"]
     assert (repaired_cell["verdict"], repaired_cell["as_expected"]) == ("exact", False)
@@ -208,9 +208,10 @@ def test_unexpected_exact_sales_are_reported(testbed: Testbed, tmp_path: Path) -
 def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
     """The crash is two ttls later than usual. The verdicts are the usual ones.
 
-    The reason is that the rivals send their requests only after the crash. Under `setnx-timestamp`,
-    the lease of a request that was sent before the crash would have ended when the request gets the
-    lock, and the strategy would oversell.
+    Under `setnx-timestamp` a rival computes the time at which its lease will end, and is stopped
+    just before it writes this time into the lock. If it were stopped for longer than a ttl, the
+    time would have passed, and another rival could take the lock over, too. So the rivals must
+    send their requests after the crash.
     """
 
     class LateCrash(CrashFault):
@@ -247,9 +248,10 @@ def test_buyer_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbe
     "steps", [["resume"], ["fire", "heal"], ["act_while_buyers_run"], ["clean_up"]]
 )
 def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
-    """The methods `steps` of the fault raise errors. The first error is the reason for `unknown`.
+    """A cell is the judged sale of a strategy under a fault. Its verdict is `unknown` here.
 
-    The next fault on the same testbed works.
+    The reason is the first error: each method of the fault that is named in `steps` raises one. The
+    next fault on the same testbed works.
     """
     with pytest.MonkeyPatch.context() as patch:
         for step in steps:
@@ -274,6 +276,7 @@ def test_key_that_is_left_under_a_fault_is_found(
 ) -> None:
     """A key is left on the lock server in the sale of `redis`, and the cell of `redis` reports it.
 
+    A cell is the judged sale of a strategy under a fault.
     If the key does not contain the product of a sale, it may be from any strategy. So the cell of
     `row-lock` reports it too. The cell of the next fault does not report the key.
     """
@@ -320,8 +323,8 @@ def test_table_of_verdicts_agrees_with_the_shop(testbed: Testbed) -> None:
         assert MECHANISMS[name].locked == takes_a_lock, name
         is_sound = SURVIVABLE_VERDICTS[name].isdisjoint({"oversold", "deadlock"})
         assert strategy["sound"] == is_sound, name
-        faults_with_a_point = set(VICTIM_POINTS.get(name, {}))
-        assert faults_with_a_point <= set(row), f"{name} should have a verdict for each fault"
+        faults_with_stop_point = set(VICTIM_POINTS.get(name, {}))  # where the victim is stopped
+        assert faults_with_stop_point <= set(row), f"{name} should have a verdict for each fault"
 
 
 def test_duplicate_row_of_the_table_of_verdicts_is_refused() -> None:

@@ -98,7 +98,7 @@ def run_faults(
     """Run the command `faults`, and return its exit code and its output.
 
     run_fault_stub  the function that the command calls instead of run_fault()
-    faults      the names of the faults
+    faults          the names of the faults
     """
     monkeypatch.setattr(
         command, "run_fault", lambda fault, strategies: run_fault_stub(fault.name, strategies)

@@ -98,8 +98,8 @@ def test_events_are_grouped_by_product() -> None:
     apple_read = make_read("1")
     pear_request = make_request("2", "pear")
     pear_read = make_read("2")
-    unknown_read_under_lock = make_read("unknown, under a lock", lock_name="redis:pear")
-    unknown_read = make_read("unknown")
+    read_without_request_under_lock = make_read("no request, a lock", lock_name="redis:pear")
+    read_without_request = make_read("no request")
     late_read = make_read("earlier")
     earlier_request = make_request("earlier", "plum")
     fault: Any = {"by": "fault", "f": "restart", "type": "ok", "phase": "heal"}
@@ -112,20 +112,20 @@ def test_events_are_grouped_by_product() -> None:
         fault,
         pear_fault,
         pear_read,
-        unknown_read_under_lock,
-        unknown_read,
+        read_without_request_under_lock,
+        read_without_request,
         late_read,
         damaged_event,
     ]
     assert group_by_product(events, earlier=[earlier_request]) == {
-        "apple": [apple_read, apple_request, fault, unknown_read, damaged_event],
+        "apple": [apple_read, apple_request, fault, read_without_request, damaged_event],
         "pear": [
             pear_request,
             fault,
             pear_fault,
             pear_read,
-            unknown_read_under_lock,
-            unknown_read,
+            read_without_request_under_lock,
+            read_without_request,
             damaged_event,
         ],
     }

@@ -132,7 +132,8 @@ def test_shelf_shows_the_stock_after_each_commit_and_at_the_end() -> None:
     """A row of the table `shelf` has a time, the number of orders until then, and the stock.
 
     The first row is the start of the sale, and the last row its end. The victim and the rival of
-    make_paused_sale() both read a stock of 10, and so both write a stock of 9.
+    make_paused_sale() both read a stock of 10, and so both write a stock of 9. Their COMMITs end at
+    2561.5 and 2570.5 ms. The times in the table count from the first request, at 5 ms.
     """
     shelf = make_tables(make_paused_sale())["shelf"]
     assert shelf[:3] == [[0.0, 0, 10], [2556.5, 1, 9], [2565.5, 2, 9]]

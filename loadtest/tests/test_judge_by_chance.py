@@ -117,12 +117,12 @@ class CorrectShop:
         key      the key of the buyer
         process  the node and the pid of the process
         """
-        asked_at = self.now
+        requested_at = self.now
         while self.fence_of_holder is not None:
             yield
         self.last_fence += 1
         fence = self.fence_of_holder = self.last_fence
-        self.history.acquire(asked_at, self.now, key, fence, **process)
+        self.history.acquire(requested_at, self.now, key, fence, **process)
         yield from self._risk_interruption(fence)
         while self.is_writing:
             yield

@@ -97,7 +97,7 @@ class Command:
         assert self.process.stdout is not None
         self.stdin = self.process.stdin
         self.stdout = self.process.stdout
-        self.send = self.process.send_signal
+        self.send_signal = self.process.send_signal
         self.printed = ""
 
     def read_until(self, text: str) -> None:
@@ -135,7 +135,7 @@ class Command:
 
 def press_ctrl_c(command: Command) -> None:
     """Interrupt the command. It must print what it stops, and exit with code 130."""
-    command.send(signal.SIGINT)
+    command.send_signal(signal.SIGINT)
     assert command.wait_for_end() == 130
     assert "stopping: node A, node B, at most" in command.printed
     assert command.printed.endswith("stopped; everything that was started is stopped too\n")
@@ -143,9 +143,9 @@ def press_ctrl_c(command: Command) -> None:
 
 def send_sigterm_twice(command: Command) -> None:
     """Send SIGTERM, and send it again while the command stops its nodes."""
-    command.send(signal.SIGTERM)
+    command.send_signal(signal.SIGTERM)
     command.read_until("stopping: node A, node B")
-    command.send(signal.SIGTERM)
+    command.send_signal(signal.SIGTERM)
     assert command.wait_for_end() == 128 + signal.SIGTERM
     assert command.printed.count("stopping: node ") >= 2, "each signal should be reported"
 
@@ -153,7 +153,7 @@ def send_sigterm_twice(command: Command) -> None:
 def close_terminal(command: Command) -> None:
     """Close the output and send SIGHUP, as happens when a terminal window is closed."""
     command.stdout.close()
-    command.send(signal.SIGHUP)
+    command.send_signal(signal.SIGHUP)
     assert command.wait_for_end() == 128 + signal.SIGHUP
 
 
@@ -192,7 +192,7 @@ def start_command(clone_with_servers: Path) -> Iterator[Callable[..., Command]]:
         yield start_and_wait
 
 
-def read_users(root: Path) -> list[dict[str, Any]]:
+def read_server_users(root: Path) -> list[dict[str, Any]]:
     """Return the processes that use the servers, each with the processes that it started.
 
     They are registered in users.json. Each has a list `children`.
@@ -201,8 +201,8 @@ def read_users(root: Path) -> list[dict[str, Any]]:
 
 
 def read_children(root: Path) -> list[dict[str, Any]]:
-    """Return the processes that the last process in users.json has started."""
-    return list(read_users(root)[-1]["children"])
+    """Return the processes that the newest command registered in users.json has started."""
+    return list(read_server_users(root)[-1]["children"])
 
 
 @pytest.mark.parametrize(
@@ -223,13 +223,15 @@ def test_command_leaves_no_process_and_no_registration(
     assert len(children) == 3, "the command should start two nodes and a Valkey"
     end_command(command)
     assert not any(map(is_alive, children))
-    assert len(read_users(clone_with_servers)) == 1, "only the fixture's process uses the servers"
+    assert len(read_server_users(clone_with_servers)) == 1, (
+        "only the fixture's process uses the servers"
+    )
 
 
 def test_command_under_nohup_ignores_sighup(start_command: Callable[..., Command]) -> None:
     """A command that starts with SIGHUP ignored, as under nohup, still runs after a SIGHUP."""
     command = start_command(ignored_signal=signal.SIGHUP)
-    command.send(signal.SIGHUP)
+    command.send_signal(signal.SIGHUP)
     command.make_it_print()
     command.read_until("something")
     press_ctrl_c(command)
@@ -244,9 +246,9 @@ def test_next_command_cleans_up_after_a_killed_one(
     """
     killed_command = start_command(stop_timeout=60)
     _valkey, *nodes = read_children(clone_with_servers)
-    killed_command.send(signal.SIGINT)
+    killed_command.send_signal(signal.SIGINT)
     killed_command.read_until("stopping: node A, node B")
-    killed_command.send(signal.SIGKILL)
+    killed_command.send_signal(signal.SIGKILL)
     killed_command.wait_for_end()
     assert all(map(is_alive, nodes))
 
@@ -277,7 +279,7 @@ def test_full_disk_at_the_start_is_reported_and_leaves_nothing(
     clone: Path, fill_disk: Callable[[], None]
 ) -> None:
     """The command cannot register itself in users.json, and so must not start any process."""
-    has_users = (clone / "var" / "users.json").exists() and bool(read_users(clone))
+    has_users = (clone / "var" / "users.json").exists() and bool(read_server_users(clone))
     fill_disk()
     demo = start_python(clone, "-m", "loadtest")
     output = read_until_end(demo)
@@ -300,16 +302,16 @@ def test_processes_end_although_the_disk_is_full(
     command = start_command()
     children = read_children(clone_with_servers)
     fill_disk()
-    command.send(signal.SIGINT)
+    command.send_signal(signal.SIGINT)
     assert command.wait_for_end() == 130
     assert "no space is left" in command.printed
     assert not any(map(is_alive, children))
-    assert len(read_users(clone_with_servers)) == 2, "the fixture's process and the command"
+    assert len(read_server_users(clone_with_servers)) == 2, "the fixture's process and the command"
 
     (clone_with_servers / "var" / "users.partial").unlink()
     next_command = start_command()
     press_ctrl_c(next_command)
     eventually(
-        lambda: len(read_users(clone_with_servers)) == 1,
+        lambda: len(read_server_users(clone_with_servers)) == 1,
         what="only the fixture's process uses the servers",
     )

@@ -92,8 +92,8 @@ assert write_seconds < 5 * json_seconds, f"{write_seconds} s, and JSON needs {js
 def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> None:
     """Eight clients buy two products for two seconds, first under `none`, then under `row-lock`.
 
-    In a run, `jain` is Jain's index of how fairly the units were shared among the clients. A part
-    in `cpu_ms_per_sale` is a group of processes.
+    In a run, `jain` is Jain's index of how fairly the units were shared among the clients.
+    `cpu_ms_per_sale` has the processor time of each group of processes, such as the nodes.
     """
     options = ("--lock", "none,row-lock", "--clients", "8", "--seconds", "2", "--products", "2")
     load = start_python(clone, *SMALL_LOAD, *options, "--locust-workers", "2")
@@ -112,13 +112,13 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> Non
         assert 0 < run["jain"] <= 1
         # Each purchase counts as a buyer, and each was answered `sold`.
         assert run["outcomes"]["sold"] == run["orders"] == run["buyers"]
-        measured_parts = {
-            part for part, cpu_ms in run["cpu_ms_per_sale"].items() if cpu_ms is not None
+        measured_groups = {
+            group for group, cpu_ms in run["cpu_ms_per_sale"].items() if cpu_ms is not None
         }
         if sys.platform.startswith("linux"):
-            assert measured_parts == {"nodes", "PostgreSQL", "Valkey", "Locust"}
+            assert measured_groups == {"nodes", "PostgreSQL", "Valkey", "Locust"}
         else:
-            assert measured_parts == set()
+            assert measured_groups == set()
     for product in runs_by_lock["row-lock"]["products"]:
         # `asked` is the stock with which the sale was to be opened.
         assert product["asked"] == product["orders"] + product["left"]

@@ -268,7 +268,8 @@ def test_only_late_buyers_who_would_try_again_are_not_judged(outcome: str, verdi
     """The second buyer comes one second before the end of the measurement, and gets this answer.
 
     If it would try again but has no time, its requests are not judged. Otherwise it is a buyer
-    without a final answer, and the verdict is `unknown`. It always counts as never answered.
+    without a final answer, and the verdict is `unknown`. In both cases the run counts the buyer as
+    never answered.
     """
     measurement = measure(
         make_requests(1, "sold", begin=1.0, answer_seconds=0.1),
@@ -311,8 +312,8 @@ def test_unit_that_vanishes_without_a_purchase_is_found() -> None:
 def make_run(lock: str, verdict: str = "exact", *, round_number: int = 1, **fields: Any) -> Any:
     """Return the run of a measurement of ten seconds in which nine units were sold.
 
-    Purchase n takes n tenths of a second. The field `products` has other numbers, which do not
-    match these purchases.
+    Purchase n takes n tenths of a second. The field `products` is the same in every run, and does
+    not match these purchases.
 
     round_number  the number of this measurement of the strategy, from 1
     """
@@ -373,6 +374,7 @@ def test_run_is_as_expected_if_its_verdict_or_lost_updates_are(
     ("measurement", "as_expected", "why"),
     [
         (measure(turned_away=3), False, "lower --arrivals-per-second"),
+        # Locust has one process, but none has written its requests.
         (measure(processes=0), False, "1 of Locust's workers were lost"),
         (measure(locust_is_busy=True), True, "its own limit was measured"),
     ],
@@ -412,7 +414,8 @@ def test_table_shows_unknown_figures_and_the_command() -> None:
     assert rows[0].startswith("| lock | verdict | sold/s | p50 ms | p99 ms | p99 / p50 | Jain |")
     assert rows[2].startswith("| `none` | **LOST UPDATES** | 1 | ")
     columns = [column.strip() for column in rows[3].split("|")]
-    # CPU ms per sale of the nodes, PostgreSQL, Valkey and Locust; after them the row ends with "|".
+    # CPU ms per sale of the nodes (0.2 s for nine sales), PostgreSQL, Valkey and Locust (0.05 s for
+    # nine sales): see measure(). After them the row ends with "|".
     assert columns[-5:-1] == ["22.22", "unknown", "0.00", "5.56"]
     assert '`make load ARGS="--rounds 3"`' in text
     assert "Medians of 3 interleaved rounds of " in text

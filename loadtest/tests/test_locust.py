@@ -108,7 +108,7 @@ def test_impossible_setting_gives_advice(
 def test_shop_of_locust_host_lists_the_locks(stack: Stack) -> None:
     """The choices of the option --lock are the strategies of the shop.
 
-    Without the option --host, that is the shop at the environment variable LOCUST_HOST.
+    Without the option --host, Locust uses the shop whose address is in the variable LOCUST_HOST.
     """
     arguments = ("--headless", "-u", "5", "--lock", "nonsense")
     process = run_module("locust", *arguments, LOCUST_HOST=stack.nodes[0].url)

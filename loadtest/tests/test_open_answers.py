@@ -66,7 +66,7 @@ def test_sale_is_deadlocked_only_if_a_unit_is_left() -> None:
 
 
 def test_sale_is_deadlocked_only_if_the_fault_happened_and_was_healed() -> None:
-    """The fault did not happen, or there is no proof that it happened, or it was not healed."""
+    """The verdict is `unknown` if the fault did not happen, is not proven, or was not healed."""
     not_fired = make_deadlocked_sale(end_ms=3100)
     assert not_fired.judge(fault_fired=False).verdict == "unknown"
     not_proven = make_deadlocked_sale(end_ms=3100)
@@ -106,7 +106,7 @@ def test_shop_that_answers_sold_out_is_not_deadlocked() -> None:
 
 
 def test_excused_buyer_without_an_answer_does_not_count() -> None:
-    """An excused buyer sends one request only, because a fault kills its node.
+    """A fault kills the node of a buyer, who is excused from repeating the unanswered request.
 
     Two of three units are ordered. The buyer `killed`, who got no answer, may have taken the third.
     If it is excused, the sale is exact; otherwise the verdict is `unknown`. If it is answered

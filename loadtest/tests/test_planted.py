@@ -188,8 +188,8 @@ def test_oversell_is_found_without_node_events() -> None:
 def test_end_of_a_commit_may_be_missing_if_the_answer_was_lost() -> None:
     """The node did not record `after_commit`, the end of the COMMIT, for the order of buyer 1.
 
-    If the buyer was answered `sold`, that is a violation. It is none if the answer was `unknown`,
-    and the buyer is answered with its order when it repeats the request.
+    If the buyer was answered `sold`, the missing event is a violation. If the answer was `unknown`,
+    and the repeated request is answered with the order, there is no violation.
     """
     rush = RecordedRush()
     [after_commit] = rush.node_events("after_commit", 1)
@@ -339,7 +339,10 @@ def test_only_promised_orders_may_be_sold_out_of_sequence(
 
 
 def test_promise_that_is_repeated_counts_once() -> None:
-    """The first answer to buyer 0 is lost. It repeats its request, and gets order 32 again."""
+    """Under `reserve` a node only promises an order: a consumer writes it later.
+
+    The first answer to buyer 0 is lost. It repeats its request, and is promised order 32 again.
+    """
     rush = make_rush_numbered_backwards("reserve")
     rush.change_answer(0, "unknown")
     rush.repeat_request(0)

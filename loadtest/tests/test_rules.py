@@ -26,7 +26,7 @@ def test_orders_are_compared_with_the_stock() -> None:
 def test_missing_acknowledged_order_is_a_lost_ack() -> None:
     """A lost_ack is an answer `sold` without an order. rival-3 is answered with order 33.
 
-    There is no order 33. Later rival-3 asks again and is answered `sold_out`.
+    There is no order 33. Later rival-3 sends another request and is answered `sold_out`.
     """
     sale = sequential_sale()
     sale.request(60, "rival-3")
@@ -58,8 +58,8 @@ def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
 def make_sale_with_sold_out_at(ms: float) -> HistoryBuilder:
     """Return a sale in which rival-3 is answered sold_out at `ms`.
 
-    The buyers of the two units read the stock at 3 and 23 ms. From then on the unit may be sold, so
-    a `sold_out` before 23 ms is certainly wrong.
+    The buyers of the two units read the stock at 3 and 23 ms. A unit may be sold as soon as its
+    buyer has read the stock. So a `sold_out` before 23 ms is certainly wrong.
     """
     sale = sequential_sale()
     sale.request(ms - 1, "rival-3")
@@ -290,17 +290,17 @@ def test_reentry_counts_as_one_holder() -> None:
 # --- two holders under a fault -------------------------------------------------------------------
 
 
-def judge_two_holders(first_holder: str, *, robbed: str) -> Judgement:
+def judge_two_holders(first_holder: str, *, buyer_hit_by_fault: str) -> Judgement:
     """Judge a sale in which `first_holder` and rival-2 have the lock at the same time.
 
-    robbed  the buyer from whom a fault took the lock
+    buyer_hit_by_fault  the buyer from whom a fault took the lock
     """
     sale = sequential_sale()
     sale.acquire(101, 102, first_holder, fence=5)
     sale.acquire(103, 105, "rival-2", fence=6)
     sale.release(110, first_holder, "expired")
     sale.release(130, "rival-2")
-    return sale.judge(buyers_hit_by_fault=frozenset({robbed}))
+    return sale.judge(buyers_hit_by_fault=frozenset({buyer_hit_by_fault}))
 
 
 def test_two_holders_are_allowed_if_a_fault_took_the_lock_from_one() -> None:
@@ -309,23 +309,24 @@ def test_two_holders_are_allowed_if_a_fault_took_the_lock_from_one() -> None:
     In the first sale the victim is one of the two holders, so the overlap is no error of the lock.
     In the second sale both holders are other buyers.
     """
-    assert judge_two_holders("victim", robbed="victim").verdict == "exact"
-    judgement = judge_two_holders("rival-1", robbed="victim")
+    assert judge_two_holders("victim", buyer_hit_by_fault="victim").verdict == "exact"
+    judgement = judge_two_holders("rival-1", buyer_hit_by_fault="victim")
     assert (judgement.verdict, judgement.violations) == ("unknown", ("overlap",))
 
 
-def judge_late_release(outcome: str, robbed: frozenset[str] | None) -> Judgement:
+def judge_late_release(outcome: str, buyers_hit_by_fault: frozenset[str] | None) -> Judgement:
     """Judge a rush in which buyer 0 releases its lock, which has expired, while buyer 1 has it.
 
-    outcome  the outcome of that release
-    robbed   the buyers from whom a fault took the lock; None if it may have been any buyer
+    outcome              the outcome of that release
+    buyers_hit_by_fault  the buyers from whom a fault took the lock; None if it may have been any
+                         buyer
     """
     rush = RecordedRush("redis")
     released_ns = 26_000_000  # buyer 1 has the lock from 25 ms on
     rush.change_node_events("release", 0, t=released_ns)
     rush.change_node_events("released", 0, t=released_ns, outcome=outcome)
     rush.change_sold_answers("buyer-0", t=released_ns + 3_000_000, released=outcome)
-    return rush.judge(undisturbed=False, buyers_hit_by_fault=robbed)
+    return rush.judge(undisturbed=False, buyers_hit_by_fault=buyers_hit_by_fault)
 
 
 def test_release_that_succeeds_after_another_grant_is_found() -> None:

@@ -93,7 +93,8 @@ def test_story_shows_a_holder_that_has_not_released_the_lock() -> None:
 def test_story_of_a_deadlock_shows_the_crash_and_the_refusals() -> None:
     """The victim is killed while it has the lock. Then each of three rivals is refused 3 times.
 
-    The story shows two of the rivals, and counts all three in its last line.
+    The story shows two of the rivals, and counts all three in its last line. Its times count from
+    2 ms, when the victim gets the lock.
     """
     sale = HistoryBuilder(stock=2)
     sale.request(0, "victim")

@@ -65,15 +65,15 @@ class StubTarget(Target):
         assert stock == STOCK
 
     def orders(self) -> Orders:
-        return _take_next_return(self.orders_by_call)
+        return _take_next_entry(self.orders_by_call)
 
     def stock(self) -> int | None:
-        return _take_next_return(self.stocks_by_call)
+        return _take_next_entry(self.stocks_by_call)
 
 
-def _take_next_return(returns_by_call: list[T]) -> T:
+def _take_next_entry(entries_by_call: list[T]) -> T:
     """Return the first entry. Remove it, unless it is the only one left."""
-    return returns_by_call.pop(0) if len(returns_by_call) > 1 else returns_by_call[0]
+    return entries_by_call.pop(0) if len(entries_by_call) > 1 else entries_by_call[0]
 
 
 def rush_and_judge(

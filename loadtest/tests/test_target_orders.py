@@ -239,7 +239,7 @@ def test_more_answers_than_guests_orders_are_an_oversell() -> None:
 
 
 def test_number_given_to_two_guests_is_no_oversell() -> None:
-    """Two guests are answered with order no-3, and no buyer is answered with order no-4.
+    """Two guests (buyers without an account) are answered with order no-3, and none with no-4.
 
     One of the two guests may have order no-4, so perhaps only a number was wrong.
     """
@@ -537,7 +537,7 @@ def test_sale_whose_orders_still_arrive_is_not_undersold() -> None:
 def test_finding_on_stock_that_fell_too_far_has_no_advice_to_wait() -> None:
     """The stock fell by four units, but only three buyers were answered sold and have orders.
 
-    So no fourth order is to be expected, and a higher `settles_s` would not help.
+    So no fourth order is to be expected, and a longer wait for orders (`settles_s`) would not help.
     """
     run = rush_and_judge(
         StubTarget(make_buyer_orders(0, 1, 2), stock_left=0), 3 * SOLD + 3 * SOLD_OUT

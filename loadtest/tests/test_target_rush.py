@@ -21,7 +21,7 @@ from loadtest.stack.stack import StackError
 from loadtest.target import ask
 from loadtest.tests.cart_shop import GATHERED_BUYERS
 from loadtest.tests.checkout import read_newest_runs
-from loadtest.tests.held_target import running_shop
+from loadtest.tests.held_target import run_shop
 from servers.embedded import VAR
 from servers.loopback import find_free_port
 
@@ -65,7 +65,7 @@ def test_rush_times_only_the_purchase(results: Path, run_target: RunTarget, tmp_
     purchase before all 20 buyers have sent theirs. It forgets the requests when a sale opens, so
     `requests_seen` has those of the third rush.
     """
-    with running_shop(tmp_path, "gathering") as host:
+    with run_shop(tmp_path, "gathering") as host:
         status, output = run_target(host, repeat=3)
         requests_seen = ask(f"{host}/seen")
     assert status == 0, output
@@ -101,7 +101,7 @@ def test_shop_that_hides_orders_is_detected(
     The verdict is `undersold`. By default `exact` is expected, so the exit code is 1. With
     expect="undersold" it is 0.
     """
-    with running_shop(tmp_path, "hiding") as host:
+    with run_shop(tmp_path, "hiding") as host:
         status, output = run_target(host)
         assert status == 1, output
         assert "(expected exact)" in output
@@ -138,7 +138,7 @@ def test_orders_that_change_after_the_verdict_are_found(
     (`repeating`). The command should make three rushes, but ends after the first, because it finds
     the change there.
     """
-    with running_shop(tmp_path, mode) as host:
+    with run_shop(tmp_path, mode) as host:
 
         def change_orders(seconds: float) -> None:
             """Replace time.sleep(): let the shop change its orders instead of waiting."""
@@ -175,7 +175,7 @@ def test_correct_third_party_shop_is_never_found_wrong(
     file.write_text(f"from loadtest.tests.design_shop import *\nclass MyShop({target}): pass\n")
     output = io.StringIO()
     console = Console(file=output, width=120)
-    with running_shop(tmp_path, design, module="loadtest.tests.design_shop") as host:
+    with run_shop(tmp_path, design, module="loadtest.tests.design_shop") as host:
         status = run(console, target=file, host=host, buyers=20, stock=8, deadline=20, repeat=2)
     assert status == 0, output.getvalue()
     assert "found in none of 2 rushes" in output.getvalue()
@@ -192,7 +192,7 @@ def test_answers_with_orders_of_an_earlier_rush_are_refused(results: Path, tmp_p
     console = Console(file=io.StringIO(), width=120)
     rush_options: Any = {"buyers": 20, "stock": 8, "deadline": 20, "repeat": 2}
     with (
-        running_shop(tmp_path, "limited", module="loadtest.tests.design_shop") as host,
+        run_shop(tmp_path, "limited", module="loadtest.tests.design_shop") as host,
         pytest.raises(StackError, match=r"before this rush\..* log in with buyer\.key, which is"),
     ):
         run(console, target=file, host=host, **rush_options)

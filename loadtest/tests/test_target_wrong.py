@@ -147,14 +147,14 @@ class FakeResponse:
 
 
 class ReadStubTarget(StubTarget):
-    """A target whose read() returns `read_return`; if that is None, the outcome in the JSON."""
+    """A target whose read() returns `read_return_value`, or if that is None the JSON's outcome."""
 
-    def __init__(self, read_return: Any = None) -> None:
+    def __init__(self, read_return_value: Any = None) -> None:
         super().__init__(0, None)
-        self.read_return = read_return
+        self.read_return_value = read_return_value
 
     def read(self, response: Any) -> Any:
-        return self.read_return or response.json()["outcome"]
+        return self.read_return_value or response.json()["outcome"]
 
 
 def test_read_is_not_called_without_an_answer() -> None:
@@ -254,7 +254,7 @@ def exit_with_message(*_: object) -> None:
 
 
 def test_sys_exit_in_a_method_is_an_error_of_the_target() -> None:
-    """The load test goes on and reports the error. The first call is by read_answer()."""
+    """The load test goes on, and reports the error in read() or in any other method."""
     target = ReadStubTarget()
     target.read = exit_with_message  # type: ignore[method-assign,assignment]
     with pytest.raises(TargetError, match=r"read\(\) raised SystemExit: no settings"):

@@ -241,7 +241,7 @@ def test_lock_of_a_process_is_expected_to_hold_in_one_process(
 ) -> None:
     """The strategy `process` has a lock within one process, so two workers of one node oversell.
 
-    The servers are replaced by objects, and the rush has the verdict that should be expected.
+    No server runs here: stand-ins for the stack and for Locust return a rush with this verdict.
     """
     stack: Any = SimpleNamespace(
         nodes=[SimpleNamespace(url="http://127.0.0.1:9")],

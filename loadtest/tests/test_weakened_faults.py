@@ -1,7 +1,8 @@
-"""Faults that only appear to happen on real servers, because no signal is sent, for example.
+"""Weakened faults: faults that are made on real servers, but have no effect.
 
-The load test must notice each of them. With WEAKENED=all every weakened fault is made under every
-strategy that the fault concerns. Otherwise a selection of them is made under two strategies.
+For example, the fault does everything except sending the signal. The load test must notice that. If
+the environment variable WEAKENED is "all", every weakened fault is made under every strategy that
+the fault concerns. Otherwise a selection of them is made under two strategies.
 """
 
 import os
@@ -56,7 +57,8 @@ CRASHED_BEFORE_EXPIRE = {
 def test_replacements_take_the_arguments_of_the_originals() -> None:
     """A weakened fault is a fault in which one function is replaced by a weaker one.
 
-    If the weaker function took other arguments, the test below would fail with a TypeError.
+    If the weaker function took other arguments, test_weakened_fault_is_inconclusive() would fail
+    with a TypeError.
     """
     for weakened in WEAKENED_FAULTS:
         original = getattr(weakened.owner, weakened.attribute)

@@ -5,8 +5,8 @@ Worker 0 has the buyers with even numbers, and worker 1 has the buyers with odd 
 
 HeldLocust (held_target.py) makes the buyers of one worker wait until the test releases them: with
 prepare="1" those of worker 1 wait at the end of prepare(), and with buy="0" those of worker 0 wait
-just before they send their purchase. A buyer who comes to that line writes the pid of its process
-to a file, such as buy-3.
+just before they send their purchase. When a buyer, waiting or not, gets there, it writes the pid of
+its process to a file, such as buy-3.
 """
 
 import json
