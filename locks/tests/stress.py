@@ -380,8 +380,8 @@ def find_violations(events: Sequence[dict[str, Any]]) -> list[str]:
     """Compare each lease with the next one, in the order of their first checks.
 
     Returns:
-        A message for each two leases that overlap, and for each fence that is not higher than the
-        one before.
+        A message for each lease that overlaps the next one, and for each fence that is not higher
+        than the one before.
     """
     violations = []
     for hold, next_hold in itertools.pairwise(list_holds(events)):
@@ -488,7 +488,7 @@ class StressRun:
             counter_port=self.counter_server.port,
         )
 
-    def find_stuck_lock(self) -> list[str]:
+    def describe_stuck_lock(self) -> list[str]:
         """Return a list with a message if the lock cannot be acquired, or else an empty list."""
         client = make_client(
             "cluster" if self.cluster else "threads", self.nodes[0].port, TTL_SECONDS
@@ -514,13 +514,13 @@ class StressRun:
         Before that, wait until all processes contend for the lock. If all of them were still
         starting, the lock would be unused for long, and judge() would report that.
         """
-        eventually(self._all_contend, within=60)
+        eventually(self._are_all_contending, within=60)
         victim = self.rng.randrange(PROCESS_COUNT)
         self.processes[victim].kill()
         self.processes[victim].join(10)
         self.processes[victim] = self.start_process()
 
-    def _all_contend(self) -> bool:
+    def _are_all_contending(self) -> bool:
         """Return whether every process has begun to contend for the lock."""
         return all(
             build_ready_path(self.history, process.pid).exists() for process in self.processes
@@ -572,12 +572,12 @@ class StressRun:
 
 
 def run(lock_kind: str, seconds: float, seed: int = 1) -> dict[str, Any]:
-    """Stress one kind of lock (a door), and return what the program prints for it."""
+    """Stress one kind of lock, and return what the program prints for it."""
     with tempfile.TemporaryDirectory() as folder:
         stress = StressRun(lock_kind, seconds, Path(folder), seed)
         try:
             summary = stress.run()
-            summary["wrong"] += stress.find_stuck_lock()
+            summary["wrong"] += stress.describe_stuck_lock()
             return {"door": lock_kind, "seconds": seconds, "seed": seed, **summary}
         finally:
             stress.stop()
@@ -587,9 +587,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m locks.tests.stress", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--door", choices=LOCK_KINDS, action="append", help="repeatable; all doors if omitted"
+        "--door",
+        choices=LOCK_KINDS,
+        action="append",
+        help="a kind of lock with its kind of server; repeatable; all of them if omitted",
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="seconds for each door")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds for each kind of lock")
     parser.add_argument("--seed", type=int, default=1, help="seed of the disturbances")
     options = parser.parse_args()
     # SIGTERM would end the program at once. SystemExit lets run() stop its processes and servers.

@@ -66,7 +66,7 @@ def test_loss_noticed_in_a_worker_thread_cancels_the_block(server: Server, debug
             async with lock.hold(wait=1, cancel_on_loss=True) as lease:
                 leases.append(lease)
                 lease.deadline = 0.0  # as if it had passed
-                await asyncio.to_thread(expect_lost, lease)
+                await asyncio.to_thread(assert_lost, lease)
                 assert lease.loss is LossReason.EXPIRED
                 await asyncio.Event().wait()  # the loss cancels this wait
 
@@ -81,7 +81,7 @@ def test_loss_noticed_in_a_worker_thread_cancels_the_block(server: Server, debug
     asyncio.run(main(), debug=debug)
 
 
-def expect_lost(lease: AsyncLease) -> None:
+def assert_lost(lease: AsyncLease) -> None:
     """Check the lease, and fail unless that raises LockLost."""
     with pytest.raises(LockLost):
         lease.check()
@@ -99,7 +99,7 @@ def test_lease_checked_after_its_loop_ended_is_lost(server: Server) -> None:
 
     lease = asyncio.run(acquire())
     lease.deadline = 0.0  # as if it had passed
-    expect_lost(lease)
+    assert_lost(lease)
 
 
 @pytest.mark.parametrize(

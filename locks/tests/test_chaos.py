@@ -94,11 +94,11 @@ def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path
     rng = random.Random(SEED)
     # Each fault occurs at least once. A pause of 0.125 s on average follows each fault, so there
     # are 8 faults per second.
-    plan = [*FAULTS, *rng.choices(FAULTS, k=int(8 * CHAOS_SECONDS))]
+    planned_faults = [*FAULTS, *rng.choices(FAULTS, k=int(8 * CHAOS_SECONDS))]
     contenders = Contenders(proxy.port, history)
     try:
         eventually(history.exists, within=30)
-        for fault in rng.sample(plan, len(plan)):
+        for fault in rng.sample(planned_faults, len(planned_faults)):
             victim = contenders.choose_victim(lock, rng)
             if fault == "kill":
                 contenders.kill(victim)
@@ -127,7 +127,8 @@ def test_random_faults_allow_no_second_holder(own_server: Server, tmp_path: Path
         proxy.stop()
     events = read_history(history)
     assert find_violations(events) == [], f"LOCKS_CHAOS_SEED={SEED}"
-    assert len(list_holds(events)) > len(plan) / 4  # the lock was used in spite of the faults
+    # The lock was used in spite of the faults.
+    assert len(list_holds(events)) > len(planned_faults) / 4
     keys_without_ttl = [key for key in client.scan_iter() if client.pttl(key) == -1]
     assert keys_without_ttl == []
     lock.acquire(2 * TTL_SECONDS).release()  # fails if dead waiters delay the acquisition

@@ -141,7 +141,8 @@ def test_idle_waiter_follows_a_failover_without_an_error(
 ) -> None:
     """The process of the waiter sends no command that the demoted master could refuse.
 
-    It notices the failover when it probes its silent subscription.
+    It notices the failover when it probes its silent subscription: it checks whether the
+    subscription is still at the master.
     """
     name = "idle"
     lease = RedisLock(pair.master.make_client(), name, ttl=60).acquire(5)
@@ -180,9 +181,10 @@ def test_waiting_at_a_replica_is_refused(pair: ReplicatedPair, factory: LockFact
 
 @pytest.mark.usefixtures("_frequent_probes")
 def test_probe_keeps_a_subscription_at_the_master(pair: ReplicatedPair) -> None:
-    """The process does not subscribe again if its probe finds no failover.
+    """A probe checks whether a silent subscription is still at the master.
 
-    It also keeps the subscription if the probe cannot connect to find out.
+    The process does not subscribe again if the probe finds no failover, or if the probe cannot
+    connect to find out.
     """
     lock = RedisLock(pair.make_client(), "probed", ttl=60)
     with lock.hold(wait=1):

@@ -90,14 +90,17 @@ def test_waiters_keep_their_places_if_the_subscription_breaks(
 
 @contextmanager
 def break_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
-    """Cut the subscription that wakes this process's waiters, and allow no new one in the block."""
+    """Cut the subscription that wakes this process's waiters. Delay a new one until the block ends.
+
+    A new subscription waits for at most 5 s.
+    """
     our_wakeups = lock._wakeups
-    may_listen = threading.Event()
+    end_of_block = threading.Event()
     listen = type(our_wakeups).listen
 
     def listen_late(wakeups: Any, until: float) -> None:
         if wakeups is our_wakeups and not wakeups.waiters.is_listening:
-            may_listen.wait(5)
+            end_of_block.wait(5)
         listen(wakeups, until)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -109,7 +112,7 @@ def break_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
         client.client_kill_filter(addr=our_address)
         eventually(lambda: client.pubsub_numsub(channel)[0][1] == 0)
         yield
-        may_listen.set()
+        end_of_block.set()
 
 
 def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:

@@ -100,10 +100,10 @@ def test_unanswered_extension_leaves_the_lease_unchanged(
 def test_reply_to_a_renewal_read_after_a_hand_over_is_ignored(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watchdog has sent a renewal. Before it reads the reply, a hand-over gets no reply.
+    """A renewal is sent first, then a hand-over. The watchdog reads the reply to the renewal last.
 
-    The hand-over has shortened the lease to 0.4 s. The reply to the earlier renewal must not move
-    the deadline again.
+    The reply to the hand-over is lost. The hand-over has shortened the lease to 0.4 s, and the late
+    reply to the renewal must not move the deadline again.
     """
     lock = RedisLock(server.make_client(port=proxy.port, socket_timeout=1), "unanswered", ttl=30)
     reply_arrived, may_read_reply = threading.Event(), threading.Event()
@@ -196,7 +196,7 @@ def test_unanswered_hand_over_shortens_the_trust_in_a_lease(
 def test_moved_renewal_is_dropped_after_a_hand_over(client: redis.Redis) -> None:
     """In a cluster a renewal may move to another node, while a hand-over removes it.
 
-    The moved renewal must not be renewed after the hand-over.
+    After the hand-over, the moved renewal must be dropped, and must not prolong the lease.
     """
     losses: list[LossReason] = []
     lock = RedisLock(client, "moved", ttl=0.6, on_lost=lambda _, reason: losses.append(reason))

@@ -150,7 +150,10 @@ def make_readme_program(server: Server, name: str, readme: str | None = None) ->
 
 
 def test_every_pitfall_has_a_test() -> None:
-    """Each row of the table of pitfalls in tests/README.md lists tests that exist, or "shop"."""
+    """Each row of the table of pitfalls in tests/README.md lists tests that exist.
+
+    A row may also have the word "shop" instead, if the tests of the shop cover the pitfall.
+    """
     rows = re.findall(
         r"^\| (\d+) \|.*\| (.*) \|$", (PACKAGE_FOLDER / "tests/README.md").read_text(), re.M
     )

@@ -305,7 +305,7 @@ def test_moved_is_remembered_and_ask_is_followed_once(is_parsed: bool) -> None:
     ids=lambda transient_error: type(transient_error).__name__,
 )
 def test_temporary_error_is_retried_until_the_wait_ends(transient_error: Exception) -> None:
-    """Before each retry there is a pause, and the slots are looked up. No pause gets shorter.
+    """Before each retry there is a pause, not shorter than the last, and the slots are looked up.
 
     After `until` the error is raised instead.
     """
@@ -341,7 +341,7 @@ def test_endless_redirections_are_followed_with_pauses() -> None:
 
 
 def test_repeated_release_does_not_report_an_expired_lease() -> None:
-    """The reply 1 to a release means that it released the lock; -1 that the lock was free before.
+    """A release has the reply 1 if it released the lock, and -1 if the lock was free before.
 
     After a lost reply the release is sent again. If the reply is now -1, the first try may have
     released the lock, or the lease may have expired. So the result is an error. But if the first

@@ -102,7 +102,8 @@ def test_waiters_listen_to_the_new_master(
 ) -> None:
     """The Sentinels report a new master, while the subscription at the old master is still open.
 
-    The probe of the subscription notices that, and waiters subscribe at the new master.
+    A probe, which checks whether a silent subscription is still at the master, notices that. Then
+    the waiters subscribe at the new master.
     """
     lock = RedisLock(client, "followed", ttl=30)
     with hold_lock(lock):
@@ -129,14 +130,14 @@ def running_sentinels(servers: tuple[Server, Server], tmp_path: Path) -> Iterato
     with (tmp_path / "sentinels.log").open("wb") as log:
         sentinels = Sentinels(tmp_path, servers[0].port, log)
 
-        def is_found() -> bool:
+        def do_sentinels_report_master() -> bool:
             with suppress(LookupError):
                 return sentinels.find_master() == ("127.0.0.1", servers[0].port)
             return False
 
         sentinels.start()
         try:
-            eventually(is_found, within=20)
+            eventually(do_sentinels_report_master, within=20)
             yield sentinels
         finally:
             sentinels.stop()

@@ -28,28 +28,28 @@ NEW_NAME = "report 2"
 
 
 def use_redis_py_lock(client: redis.Redis) -> Hold:
-    """Before the first step: use redis-py's Lock."""
+    """Before the switch: use redis-py's Lock."""
     return lambda: client.lock(OLD_NAME, timeout=10, sleep=0.01)
 
 
 def use_compat_lock(client: redis.Redis) -> Hold:
-    """Step 1: use a lock with redis-py's interface."""
+    """Step 1 of the switch: use a lock with redis-py's interface."""
     return lambda: client.lock(OLD_NAME, timeout=10, lock_class=compat.Lock)
 
 
 def use_redis_lock_with_old_key(client: redis.Redis) -> Hold:
-    """Step 2: use a RedisLock with the key of redis-py's Lock."""
+    """Step 2 of the switch: use a RedisLock with the key of redis-py's Lock."""
     return partial(RedisLock(client, OLD_NAME, key=OLD_NAME, ttl=10).hold, wait=60)
 
 
 def use_both_redis_locks(client: redis.Redis) -> Hold:
-    """Step 3, during one deployment: use both RedisLocks."""
+    """Step 3 of the switch, first deployment: hold the RedisLocks with the old and the new key."""
     locks = [RedisLock(client, OLD_NAME, key=OLD_NAME, ttl=10), RedisLock(client, NEW_NAME, ttl=10)]
     return partial(MultiLock(locks).hold, wait=60)
 
 
 def use_new_redis_lock(client: redis.Redis) -> Hold:
-    """Step 3, after that: use the RedisLock with a key of its own."""
+    """Step 3 of the switch, second deployment: use only the RedisLock with the new key."""
     return partial(RedisLock(client, NEW_NAME, ttl=10).hold, wait=60)
 
 
@@ -65,7 +65,7 @@ def use_new_redis_lock(client: redis.Redis) -> Hold:
 def test_old_and_new_locks_exclude_each_other(
     server: Server, use_old_lock: Callable[..., Hold], use_new_lock: Callable[..., Hold]
 ) -> None:
-    """While a step is deployed, some processes use the old lock, and others the new one.
+    """While a step of the switch is deployed, some processes use the old lock, others the new one.
 
     Each lock waits while the other is held, and is acquired after the other's release.
     """

@@ -53,7 +53,8 @@ def test_silent_subscription_is_replaced(
 ) -> None:
     """The connection of the subscription stays open, but no message arrives any more.
 
-    The probe notices that. The waiter subscribes again, and is woken on its new channel.
+    A probe, which checks silent subscriptions, notices that. The waiter subscribes again, and is
+    woken on its new channel.
     """
     direct_lock = RedisLock(client, "silent", ttl=30)
     proxied_lock = RedisLock(server.make_client(port=proxy.port), "silent", ttl=30)

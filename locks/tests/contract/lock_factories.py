@@ -80,10 +80,10 @@ class AsyncLockFactory(LockFactory):
     def _run_loop(self) -> None:
         """Run the event loop until close(). The thread executes this method."""
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            runner.run(self._close_client_when_told())
+            runner.run(self._wait_and_close_client())
 
-    async def _close_client_when_told(self) -> None:
-        """Wait until close() sets the event `_closed`, and then close the client."""
+    async def _wait_and_close_client(self) -> None:
+        """Wait until close() sets the event `_closed`. Then close the client, and end the loop."""
         self._closed = asyncio.Event()
         await self._closed.wait()
         await self.client.aclose()

@@ -33,7 +33,7 @@ def factory(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator
     yield from yield_and_close(make_cluster_factory(request.param, cluster.port))
 
 
-def find_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
+def find_lock_name_at(cluster: ClusterServers, node: Any, prefix: str) -> str:
     """Return a name with this prefix for a lock whose slot is at this node."""
     for number in range(1000):
         if cluster.find_primary(compute_slot(derive_keys(f"{prefix}{number}")[0])) is node:
@@ -47,7 +47,7 @@ def test_waiters_follow_a_moving_slot(factory: LockFactory, cluster: ClusterServ
     The first waiter gets it within a ttl of the start of the move.
     """
     ttl = 3.0
-    name = find_name_at(cluster, cluster.nodes[0], f"moving {type(factory).__name__} ")
+    name = find_lock_name_at(cluster, cluster.nodes[0], f"moving {type(factory).__name__} ")
     lock, slot = factory.make_lock(name, ttl=ttl), compute_slot(derive_keys(name)[0])
     first_lease = lock.acquire(5)
     acquired_at: list[float] = []
@@ -81,7 +81,7 @@ def test_waiters_follow_a_moving_slot(factory: LockFactory, cluster: ClusterServ
 
 def test_lease_survives_the_move_of_its_slot(factory: LockFactory, cluster: ClusterServers) -> None:
     """The slot of the lock's keys moves to another node while the lock is held."""
-    name = find_name_at(cluster, cluster.nodes[0], f"moved {type(factory).__name__} ")
+    name = find_lock_name_at(cluster, cluster.nodes[0], f"moved {type(factory).__name__} ")
     lock, slot = factory.make_lock(name, ttl=1.2), compute_slot(derive_keys(name)[0])
     with lock.hold(wait=5) as lease:
         # Both sleeps, during the move and after it, are longer than the ttl. So the lease is lost
@@ -97,8 +97,10 @@ def test_silent_node_delays_no_renewal_at_another_node(
     factory: LockFactory, cluster: ClusterServers
 ) -> None:
     """One primary is stopped by SIGSTOP. A lease at another primary is renewed as before."""
-    silent_name = find_name_at(cluster, cluster.nodes[2], f"silent {type(factory).__name__} ")
-    healthy_name = find_name_at(cluster, cluster.nodes[0], f"healthy {type(factory).__name__} ")
+    silent_name = find_lock_name_at(cluster, cluster.nodes[2], f"silent {type(factory).__name__} ")
+    healthy_name = find_lock_name_at(
+        cluster, cluster.nodes[0], f"healthy {type(factory).__name__} "
+    )
     silent_lease = factory.make_lock(silent_name, ttl=0.9).acquire(1)
     healthy_lease = factory.make_lock(healthy_name, ttl=0.9).acquire(1)
     cluster.nodes[2].signal(signal.SIGSTOP)
@@ -132,7 +134,8 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
     ]
     try:
         names = [
-            find_name_at(cluster, killed_primary, f"failover {n} ") for n in range(len(factories))
+            find_lock_name_at(cluster, killed_primary, f"failover {n} ")
+            for n in range(len(factories))
         ]
         locks = [
             factory.make_lock(name, ttl=ttl) for factory, name in zip(factories, names, strict=True)
@@ -169,7 +172,7 @@ def test_node_removed_from_its_cluster_stops_no_lock() -> None:
     removed_node = cluster.nodes[0]
     factories = [make_cluster_factory(lock_kind, cluster.port) for lock_kind in CLUSTER_LOCK_KINDS]
     try:
-        names = [find_name_at(cluster, node, "stays ") for node in cluster.nodes]
+        names = [find_lock_name_at(cluster, node, "stays ") for node in cluster.nodes]
         locks = [factory.make_lock(name) for factory in factories for name in names]
         for lock in locks:
             assert lock.acquire(5).release() is Release.RELEASED
@@ -320,7 +323,7 @@ async def test_redirected_release_survives_a_cancellation(cluster: ClusterServer
     The release still reaches the new node.
     """
     client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
-    name = find_name_at(cluster, cluster.nodes[0], "ends elsewhere ")
+    name = find_lock_name_at(cluster, cluster.nodes[0], "ends elsewhere ")
     lock = AsyncRedisLock(client, name, ttl=30)
     lease = await lock.acquire(5)
     slot = compute_slot(lock.keys[0])

@@ -159,7 +159,8 @@ def test_block_exit_releases_and_hides_no_exception(factory: LockFactory) -> Non
         lease.mark_lost(LossReason.GONE)
         raise ZeroDivisionError
     assert "lost in this block: gone" in caught.value.__notes__[0]
-    # Without an exception in the block, nothing is raised: what the block did is done.
+    # If the block raises nothing, the release raises nothing either: the work of the block is done,
+    # and an exception could not undo it.
     with lock.hold(wait=1) as lease:
         factory.admin_client.delete(lock_key)
     assert lease.outcome is Release.EXPIRED

@@ -206,7 +206,7 @@ class FlakyCredentials(redis.CredentialProvider):
 def test_exception_of_the_block_survives_a_failed_release(
     own_server: Server, lock_kind: str
 ) -> None:
-    """The block raises an exception, and then the release fails. The caller gets the first one.
+    """The release fails after the block raised an exception. The caller gets the block's exception.
 
     The error of the release is not one of redis-py's. The release is repeated in the background.
     """
