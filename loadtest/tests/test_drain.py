@@ -67,7 +67,7 @@ class FakeTrial:
 def test_drain_waits_for_all_answers_on_a_slow_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the drain, the last phase of a fault, the buyers of a trial who are left buy.
+    """In the drain, the last phase of a fault, the remaining buyers of a trial buy.
 
     Each answer takes a second of the shop's clock. The last answer comes later than a wait for a
     lock may take, but the drain waits for all answers.

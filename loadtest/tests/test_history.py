@@ -70,7 +70,7 @@ def test_torn_last_line_is_skipped(tmp_path: Path) -> None:
     ids=lambda line: line[:40],
 )
 def test_damaged_line_becomes_a_damaged_event(tmp_path: Path, line: str) -> None:
-    """The line is read as an event `by` DAMAGED, with the time of the line before."""
+    """The line is read as an event with `by` = DAMAGED, and with the time of the line before."""
     whole_line = json.dumps({"t": 7, "by": "node", "f": "x", "type": "ok", "attempt": "a"})
     path = tmp_path / "history.jsonl"
     path.write_text(f"{whole_line}\n{line}\n{whole_line}\n")

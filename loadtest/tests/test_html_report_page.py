@@ -131,7 +131,10 @@ def test_two_overlapping_holds_under_a_pause_are_hatched(page: Page, tmp_path: P
 
 
 def test_url_fragment_names_the_opened_cell(page: Page, tmp_path: Path) -> None:
-    """A cell of the grid is a strategy under a fault. The fragment has those of the shown cell."""
+    """A cell of the grid shows a strategy under a fault.
+
+    The URL fragment has the strategy and the fault of the cell whose timeline is shown.
+    """
     path = write_faults(tmp_path)
     open_report(page, path)
     page.get_by_role("button", name="redis under pause: exact, as expected").click()

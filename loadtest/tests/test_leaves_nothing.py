@@ -34,7 +34,7 @@ STUBBORN = (
 )
 
 class StubbornNode(stack.ShopNode):
-    def command(self):  # with ROOT, so that assert_nothing_is_left() finds the process
+    def make_command(self):  # with ROOT, so that assert_nothing_is_left() finds the process
         return [sys.executable, "-uc", STUBBORN, str(stack.ROOT)]
 
     def wait_until_ready(self, shop):

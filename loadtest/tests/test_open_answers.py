@@ -30,7 +30,8 @@ def make_deadlocked_sale(*, end_ms: float) -> HistoryBuilder:
 def test_three_ttls_without_a_purchase_are_a_deadlock() -> None:
     """The time counts from 100 ms, when the fault is healed.
 
-    ttl  the ttl of the lock in seconds; None if the judge should not look for deadlocks
+    The argument `ttl` of judge() is the lock's ttl in seconds. With None, the judge does not look
+    for deadlocks.
     """
     judgement = make_deadlocked_sale(end_ms=3100).judge(ttl=1.0)
     assert (judgement.verdict, judgement.violations) == ("deadlock", ())

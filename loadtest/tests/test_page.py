@@ -198,7 +198,7 @@ def test_one_unit_can_be_bought_by_hand(page: Page, page_log: PageLog) -> None:
 
 
 def test_unknown_verdict_is_shown_with_its_reason(page: Page) -> None:
-    """`why` is the reason for the verdict. Without it, the page shows only that it is open."""
+    """`why` is the reason. If it is empty, the page shows only that the verdict is open."""
     sale = {
         "sale": 1,
         "initial_stock": 5,

@@ -33,7 +33,7 @@ FindProcesses = Callable[[psutil.Process, Path], list[psutil.Process]]
 
 
 def find_nodes(command: psutil.Process) -> dict[str, psutil.Process]:
-    """Return the name of each node that the command has started -> its gunicorn master process."""
+    """Return the gunicorn master process of each node of the command, by the name of the node."""
     nodes = {}
     for child in command.children():
         # A child process that was listed may have ended by now.

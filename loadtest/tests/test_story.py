@@ -122,8 +122,7 @@ def test_story_of_a_deadlock_shows_the_crash_and_the_refusals() -> None:
 def test_story_of_an_undersold_sale_shows_a_refused_buyer() -> None:
     """One of two units is sold, and the other two buyers are answered `sold_out`.
 
-    The story begins with the first of these answers, at 0.000 s. The order is summarized in its
-    last line.
+    The story begins with the first of these answers, at 0.000 s. Its last line counts the order.
     """
     sale = HistoryBuilder(stock=2)
     sale.buy(0, "buyer-1", 2)

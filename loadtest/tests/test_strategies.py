@@ -100,7 +100,7 @@ def test_strategy_whose_server_is_missing_is_not_run(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("change", [{"renewed": False}, {"renewed": None}, {"fenced": False}])
 def test_wrong_property_is_a_complaint_and_is_not_used(change: dict[str, Any]) -> None:
-    """`redis` renews its lock and has a fence. In the shop's entry one of the two is not true."""
+    """`redis` renews its lock and has a fence. The shop's entry denies or omits one of the two."""
     [strategy] = describe_listed("redis", listing=make_shop_listing("redis", **change))
     assert strategy["renewed"]
     assert strategy["fenced"]

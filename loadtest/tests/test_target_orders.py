@@ -239,7 +239,7 @@ def test_more_answers_than_guests_orders_are_an_oversell() -> None:
 
 
 def test_number_given_to_two_guests_is_no_oversell() -> None:
-    """Two guests (buyers without an account) are answered with order no-3, and none with no-4.
+    """Two guests (buyers without an account) are answered with order no-3, and no buyer with no-4.
 
     One of the two guests may have order no-4, so perhaps only a number was wrong.
     """

@@ -241,7 +241,8 @@ def test_lock_of_a_process_is_expected_to_hold_in_one_process(
 ) -> None:
     """The strategy `process` has a lock within one process, so two workers of one node oversell.
 
-    No server runs here: stand-ins for the stack and for Locust return a rush with this verdict.
+    No server runs here: stand-ins for the stack and for Locust return a rush with
+    `expected_verdict`.
     """
     stack: Any = SimpleNamespace(
         nodes=[SimpleNamespace(url="http://127.0.0.1:9")],

@@ -1,8 +1,8 @@
 """Weakened faults: faults that are made on real servers, but have no effect.
 
-For example, the fault does everything except sending the signal. The load test must notice that. If
-the environment variable WEAKENED is "all", every weakened fault is made under every strategy that
-the fault concerns. Otherwise a selection of them is made under two strategies.
+For example, the fault does everything except sending its signal. The load test must notice each
+weakened fault. If the environment variable WEAKENED is "all", every weakened fault is made under
+every strategy that the fault concerns. Otherwise a selection of them is made under two strategies.
 """
 
 import os
@@ -108,6 +108,6 @@ def test_weakened_fault_is_inconclusive(
 
 @pytest.mark.parametrize("fault", ["redis-down", "db-kill", "db-failover", "late-release"])
 def test_real_faults_still_work_on_the_testbed_afterwards(testbed: Testbed, fault: str) -> None:
-    """The tests above made weakened faults on the same servers, and must have repaired them."""
+    """The tests above made faults without an effect on the same servers, and repaired them."""
     cells = run_fault(FAULTS[fault](testbed), testbed.strategies(SELECTED_STRATEGIES))
     assert all(cell["as_expected"] for cell in cells), [cell["missing"] for cell in cells]

@@ -90,9 +90,9 @@ def test_waiters_keep_their_places_if_the_subscription_breaks(
 
 @contextmanager
 def break_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
-    """Cut the subscription that wakes this process's waiters. Delay a new one until the block ends.
+    """Cut the subscription that wakes this process's waiters.
 
-    A new subscription waits for at most 5 s.
+    A new subscription is delayed until the block ends, but for at most 5 s.
     """
     our_wakeups = lock._wakeups
     end_of_block = threading.Event()

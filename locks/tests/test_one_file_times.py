@@ -73,9 +73,9 @@ class LateClient:
 
 
 def test_wait_ends_although_each_grant_is_late() -> None:
-    """The wait ends, and the lock of the last late grant is released.
+    """Each grant has expired when its reply arrives, so hold() tries until its wait ends.
 
-    At the server that grant may still be valid.
+    Then hold() releases the lock of the last grant, which may still be valid at the server.
     """
     client = LateClient()
     lock = OneFileLock(client, "x", ttl=0.01)

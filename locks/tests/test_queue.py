@@ -49,7 +49,7 @@ def test_wait_ends_on_time_under_contention(lock: RedisLock) -> None:
 def test_keys_of_the_queue_outlive_the_lease_and_expire(
     client: redis.Redis, lock: RedisLock
 ) -> None:
-    """They expire 60 s after the end of the lease, which here lasts for at most 30 s."""
+    """The keys expire 60 s after the end of the lease, which here lasts for at most 30 s."""
     with hold_lock(lock):
         waiter = start_waiter(lock)
         second_waiter = start_waiter(lock)

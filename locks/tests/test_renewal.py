@@ -114,11 +114,11 @@ def test_exception_in_a_renewal_affects_no_other_client(
 def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> None:
     """200 leases are lost at the same time. The callbacks wait until the threads are counted."""
     lease_count = 200
-    may_return = threading.Event()
+    threads_are_counted = threading.Event()
     reported_leases = []
 
     def on_lost(lease: Lease, _: LossReason) -> None:
-        may_return.wait(5)
+        threads_are_counted.wait(5)
         reported_leases.append(lease)
 
     lock = RedisLock(client, "many losses", ttl=10, on_lost=on_lost)
@@ -131,7 +131,7 @@ def test_many_lost_leases_call_on_lost_in_few_threads(client: redis.Redis) -> No
         lease.mark_lost(LossReason.GONE)
     # The callbacks run in 8 threads at most. Two more threads may belong to other tests.
     assert threading.active_count() <= threads_before + 8 + 2
-    may_return.set()
+    threads_are_counted.set()
     eventually(lambda: len(reported_leases) == lease_count)
 
 

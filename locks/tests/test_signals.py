@@ -102,7 +102,7 @@ def test_packed_command_matches_redis_py(client: redis.Redis) -> None:
 def test_many_interrupts_leave_no_waiter(server: Server) -> None:
     """A signal handler raises exceptions at many moments of acquisitions and releases.
 
-    The program does not crash. No waiter leaves its mailbox, to which its wake-up would be sent.
+    The program does not crash. Each waiter removes its mailbox, to which its wake-up is sent.
     """
     program = INTERRUPT_PROGRAM.format(locks=LOCKS_PACKAGE, port=server.port, seconds=3)
     last_line = run_program(sys.executable, "-c", program).splitlines()[-1]

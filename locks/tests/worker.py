@@ -47,7 +47,7 @@ class Worker:
         self._pipe.send((command, arguments))
 
     def read_reply(self) -> Any:
-        """Wait for the reply to the oldest command that has none yet, and return it."""
+        """Wait for the reply to the oldest command that has no reply yet, and return the reply."""
         return self._pipe.recv()
 
     def run(self, command: str, **arguments: Any) -> Any:

@@ -1,6 +1,7 @@
 """Tests of MultiLock, which acquires all of several locks or none.
 
-It acquires them in the order of their names and within one wait. The loss of one loses them all.
+It acquires them in the order of their names and within one wait. If one of the locks is lost, the
+lease of the MultiLock is lost.
 """
 
 import gc
