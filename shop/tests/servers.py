@@ -6,6 +6,7 @@ Valkey server is started for this test run, and stopped at its end. This is a pl
 servers, before it imports any conftest.py.
 """
 
+import atexit
 import os
 import tempfile
 from pathlib import Path
@@ -16,6 +17,8 @@ from servers import embedded
 RESTOCK_TOKEN = "a-token-for-the-tests-alone"
 
 _folder = tempfile.TemporaryDirectory(prefix="oversold-test-")
+# pytest does not call pytest_unconfigure() if a path on its command line does not exist.
+atexit.register(_folder.cleanup)
 valkey = embedded.Valkey(Path(_folder.name))
 
 embedded.attach()
