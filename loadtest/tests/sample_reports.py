@@ -15,7 +15,7 @@ from loadtest.tests.history_builder import HistoryBuilder, sequential_sale
 from loadtest.tests.test_story import make_paused_sale
 
 #: A text that would run a script if a report did not escape it.
-HOSTILE = "</script><script>hacked()</script><!--<img src=x onerror=hacked()>"
+MALICIOUS_TEXT = "</script><script>hacked()</script><!--<img src=x onerror=hacked()>"
 #: Fault -> its description.
 FAULTS = {"pause": "SIGSTOP of the holder's node past the ttl"}
 #: The prefixes of the buyers' keys in the sales of write_faults(): a random id, fault and strategy.

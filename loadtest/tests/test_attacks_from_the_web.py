@@ -319,9 +319,9 @@ def test_foreign_page_changes_nothing(
     The page also tries to embed Locust, for example in a hidden frame, where its visitor might
     press Start without knowing it. Both servers refuse every request, and their data do not change.
     """
-    users_file = tmp_path / "notes.txt"
-    users_file.write_text("notes of the user\n")
-    placeholders = {"FILE": str(users_file), "ATTACKER": f"http://127.0.0.1:{attacker_port}"}
+    file_of_user = tmp_path / "notes.txt"
+    file_of_user.write_text("notes of the user\n")
+    placeholders = {"FILE": str(file_of_user), "ATTACKER": f"http://127.0.0.1:{attacker_port}"}
     state_before = read_state(servers, tmp_path)
     attacker = open_attacker(context, origin, servers.locust_port)
     for attack, (path, attack_fields) in ATTACKS_ON_LOCUST.items():

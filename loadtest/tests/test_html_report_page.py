@@ -19,7 +19,12 @@ from loadtest.tests.browser import (
     find_overlapping_texts,
     read_chart_words,
 )
-from loadtest.tests.sample_reports import HOSTILE, write_every_fault, write_faults, write_rush
+from loadtest.tests.sample_reports import (
+    MALICIOUS_TEXT,
+    write_every_fault,
+    write_faults,
+    write_rush,
+)
 
 #: Color schemes, each with the width of a screen in pixels.
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1920), ("dark", 390)]
@@ -213,15 +218,15 @@ def test_tooltip_and_table_show_the_events_of_a_lane(page: Page, tmp_path: Path)
 
 
 def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path) -> None:
-    """The text HOSTILE calls hacked() if the browser takes it for markup.
+    """MALICIOUS_TEXT calls hacked() if the browser takes it for markup.
 
     It is among the rules that a sale violates (`wrong`), and in the story of the sale.
     """
     page.add_init_script("window.hacked = () => { window.wasHacked = true; }")
-    path = write_faults(tmp_path, wrong=[HOSTILE], story=[f" 0.000 s  {HOSTILE}"])
+    path = write_faults(tmp_path, wrong=[MALICIOUS_TEXT], story=[f" 0.000 s  {MALICIOUS_TEXT}"])
     open_report(page, path)
-    expect(page.locator("#facts")).to_contain_text(HOSTILE)
-    expect(page.locator("#story-lines")).to_contain_text(HOSTILE)
+    expect(page.locator("#facts")).to_contain_text(MALICIOUS_TEXT)
+    expect(page.locator("#story-lines")).to_contain_text(MALICIOUS_TEXT)
     page.get_by_text("The same as a table").first.click()
     assert page.evaluate("window.wasHacked") is None
     assert page.locator("img").count() == 0

@@ -130,7 +130,8 @@ def test_two_strategies_are_loaded_by_two_workers_and_judged(clone: Path) -> Non
 def test_buyers_of_the_open_model_buy_until_nothing_is_left(clone: Path) -> None:
     """In the open model new buyers arrive at a fixed rate, here 50 per second.
 
-    The 60 units are sold after about a second, and then the run ends.
+    The 60 units are sold after about a second, and then the run ends. `turned_away` counts arrivals
+    without a request, because too many buyers were already waiting for an answer.
     """
     options = ("--lock", "redis", "--arrivals-per-second", "50", "--stock", "60", "--seconds", "60")
     load = start_python(clone, *SMALL_LOAD, *options)
@@ -150,7 +151,7 @@ def test_end_of_a_run_interrupts_no_request(tmp_path: Path) -> None:
 
 
 def test_requests_are_written_about_as_fast_as_json(tmp_path: Path) -> None:
-    """At the end of a run, a worker writes its requests. Here they are 20,000."""
+    """At the end of a run, a worker writes all its requests, here 20,000."""
     run_with_plan(WRITE_MANY_REQUESTS, tmp_path)
 
 

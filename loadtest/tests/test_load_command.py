@@ -384,6 +384,7 @@ def test_incomplete_measurement_is_not_as_expected(
 ) -> None:
     """A measurement is incomplete if buyers were turned away, or one of Locust's workers was lost.
 
+    Buyers are turned away, without a request, if too many others already wait for an answer.
     If Locust itself was too busy, the measurement is complete, but `why` mentions it.
     """
     assessment = load.assess_run(make_run("redis"), measurement, PLAN)

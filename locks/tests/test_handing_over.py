@@ -35,8 +35,8 @@ def test_late_renewal_does_not_affect_the_adopter(client: redis.Redis, lock: Red
     lease = lock.acquire(1)
     adopted_lease = lock.adopt(lease.hand_over())  # adopt() replaces the token of the first holder
     client.pexpire("lock:{tested}", 5000)
-    # Send a late renewal to 30 s with the token of the first holder. The reply is 0: another token
-    # holds the lock.
+    # Send a late renewal with the token of the first holder, to at least 30 s from now (LEAST). The
+    # reply is 0: another token holds the lock.
     commands = lock._make_lease_commands()
     assert commands.run(commands.prolong(None, lease.token, 30, LEAST)) == 0
     assert client.pttl("lock:{tested}") <= 5000
