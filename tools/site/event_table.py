@@ -23,6 +23,7 @@ from tools.site.worlds import (
     list_beginnings,
     list_whole_schedules,
     oversells,
+    read_events,
     read_moves,
 )
 
@@ -65,8 +66,9 @@ def classify_schedule(moves: Moves, schedule: str, units: int) -> str:
     if is_stuck(moves, schedule):
         return STUCK
     for beginning in list_beginnings(schedule):
-        for _, kind, *details in moves[beginning]["did"]:
-            if kind == "ends" and details == ["lost"]:  # the outcome of a purchase without its lock
+        for event in read_events(moves[beginning]):
+            # A purchase has the outcome `lost` if it notices that it has lost its lock.
+            if event.kind == "ends" and event.details == ["lost"]:
                 return REFUSED
     return EXACT
 

@@ -18,6 +18,7 @@ from tools.site.worlds import (
     is_stuck,
     list_beginnings,
     oversells,
+    read_events,
     sort_by_length,
 )
 
@@ -39,10 +40,10 @@ def _was_kept_waiting(moves: Moves, schedule: str) -> bool:
     if not resume or not is_sold_out_for_b:
         return False
     kinds_of_b = [
-        kind
+        event.kind
         for beginning in list_beginnings(turns_until_resume)
-        for buyer, kind, *_ in moves[beginning]["did"]
-        if buyer == "B"
+        for event in read_events(moves[beginning])
+        if event.buyer == "B"
     ]
     return bool(kinds_of_b) and kinds_of_b[-1] == "waits"
 

@@ -17,8 +17,10 @@ from tools.site.worlds import (
     RESTART,
     UNTIL_DELETED,
     Moves,
+    RecordedEvent,
     World,
     list_beginnings,
+    read_events,
 )
 
 #: The text for a lock without an owner. pages/shared/board.js has the same text.
@@ -40,21 +42,18 @@ class LockState:
     fences: Mapping[str, int] = field(default_factory=dict)
     grants: int = 0
 
-    def apply_event(self, event: Sequence[Any]) -> "LockState":
-        """Return the state after an event of a turn. Events that are not a buyer's change nothing.
-
-        event  a buyer, the kind, and details; see Trace in recorder/live.py
-        """
-        buyer, kind, *_ = event
+    def apply_event(self, event: RecordedEvent) -> "LockState":
+        """Return the state after an event of a turn. Only events of the buyers change it."""
+        buyer = event.buyer
         if buyer not in BUYERS:
             return self
-        if kind == "setnx:before_expire":
+        if event.kind == "setnx:before_expire":
             return replace(self, owner=buyer, lacks_ttl=True)
-        if kind == "acquired":
+        if event.kind == "acquired":
             grants = self.grants + 1
             fences = {**self.fences, buyer: grants}
             return replace(self, owner=buyer, lacks_ttl=False, fences=fences, grants=grants)
-        if kind == "released" and self.owner == buyer:
+        if event.kind == "released" and self.owner == buyer:
             return replace(self, owner="")
         return self
 
@@ -64,7 +63,7 @@ def find_lock_state(moves: Moves, turns_made: str) -> LockState:
     lock = LockState()
     for beginning in list_beginnings(turns_made):
         turn = moves[beginning]
-        for event in turn["did"]:
+        for event in read_events(turn):
             lock = lock.apply_event(event)
         if beginning[-1] in (RESTART, FAILOVER):
             lock = replace(lock, lacks_ttl=False)  # the server has lost the key
@@ -81,8 +80,7 @@ def read_owner(state: Sequence[Any]) -> str:
     Empty if the lock is free, or if the state has no owner, as in schedules.json. Moves in
     worlds.py explains states.
     """
-    _, _, _, *owner = state
-    return "".join(owner)
+    return "".join(state[3:])
 
 
 def read_believers(state: Sequence[Any]) -> str:
@@ -90,8 +88,7 @@ def read_believers(state: Sequence[Any]) -> str:
 
     The text is empty, `A`, `B`, `AB` or `BA`. Moves in worlds.py explains states.
     """
-    _, _, believers, *_ = state
-    return str(believers)
+    return str(state[2])
 
 
 def has_recorded_owner(moves: Moves, turns_made: str) -> bool:
@@ -99,8 +96,7 @@ def has_recorded_owner(moves: Moves, turns_made: str) -> bool:
 
     The states in schedules.json do not have it.
     """
-    _, _, _, *owner = moves[turns_made]["state"]
-    return bool(owner)
+    return len(moves[turns_made]["state"]) > 3
 
 
 def describe_lock(moves: Moves, turns_made: str, world: World) -> str:

@@ -22,8 +22,10 @@ from tools.site.worlds import (
     RETRY,
     TIME_PASSES,
     Moves,
+    RecordedEvent,
     World,
     find_outside_event,
+    read_events,
 )
 
 #: Outside event, or what follows one (worlds.py) -> the text of its button.
@@ -116,13 +118,13 @@ def describe_turns(
     for turns_made, turn in moves.items():
         progress_before = progress_by_turns[turns_made[:-1]]
         progress_by_turns[turns_made] = _update_progress(
-            progress_before, turns_made[-1], turn["did"]
+            progress_before, turns_made[-1], read_events(turn)
         )
         view = make_view(turns_made)
         view["lines"] = [
             [line.buyer, line.kind, line.text] for line in list_lines(moves, turns_made, world)
         ]
-        stock_left, orders, *_ = turn["state"]
+        stock_left, orders = turn["state"][:2]
         view["state"] = [stock_left, orders, find_believers(moves, turns_made)]
         lock = describe_lock(moves, turns_made, world)
         if lock != FREE:
@@ -153,13 +155,12 @@ def _explain_impossible_events(turns_made: str, progress: BuyerProgress, world: 
 
 
 def _update_progress(
-    progress: Mapping[str, BuyerProgress], turn: str, turn_events: list[list[Any]]
+    progress: Mapping[str, BuyerProgress], turn: str, turn_events: Sequence[RecordedEvent]
 ) -> dict[str, BuyerProgress]:
     """Return the progress of each buyer after a turn.
 
     progress     buyer -> its progress before the turn
     turn         the letter of the turn: a buyer, or an outside event
-    turn_events  the events of the turn; see Trace in recorder/live.py
     """
     new_progress = dict(progress)
     if turn == PAUSE:
@@ -170,9 +171,11 @@ def _update_progress(
         new_progress["A"] = replace(progress["A"], obstacle="killed")
     if turn == RETRY:
         new_progress["A"] = BuyerProgress()
-    for buyer, kind, *details in turn_events:
-        if buyer in BUYERS:
-            new_progress[buyer] = _apply_event(new_progress[buyer], kind, details)
+    for event in turn_events:
+        if event.buyer in BUYERS:
+            new_progress[event.buyer] = _apply_event(
+                new_progress[event.buyer], event.kind, event.details
+            )
     return new_progress
 
 
@@ -210,7 +213,7 @@ def label_first_move(moves: Moves) -> str:
 
     moves  what happened in each turn; see Moves in worlds.py
     """
-    kinds = [kind for _, kind, *_ in moves["A"]["did"]]
+    kinds = [event.kind for event in read_events(moves["A"])]
     if "setnx:before_expire" in kinds:
         return "SETNX"
     if "acquired" in kinds and "after_read" not in kinds:

@@ -34,6 +34,7 @@ from tools.site.worlds import (
     Moves,
     World,
     list_beginnings,
+    read_events,
 )
 
 #: The templates, scripts and stylesheets from which the pages are made.
@@ -283,13 +284,13 @@ def find_outcome(moves: Moves, turn_order: str) -> ScheduleOutcome:
     events = [
         event
         for beginning in list_beginnings(find_whole_schedule(moves, turn_order))
-        for event in moves[beginning]["did"]
+        for event in read_events(moves[beginning])
     ]
     sold_to = tuple(
-        sorted(buyer for buyer, kind, *details in events if (kind, details) == ("ends", ["sold"]))
+        sorted(event.buyer for event in events if (event.kind, event.details) == ("ends", ["sold"]))
     )
-    waiters = [buyer for buyer, kind, *_ in events if kind == "waits"]
-    readers = [buyer for buyer, kind, *_ in events if kind == "after_read"]  # once for each read
+    waiters = [event.buyer for event in events if event.kind == "waits"]
+    readers = [event.buyer for event in events if event.kind == "after_read"]  # once for each read
     rereaders = [buyer for buyer in BUYERS if readers.count(buyer) > 1]
     remark = ""
     if rereaders:

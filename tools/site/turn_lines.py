@@ -5,7 +5,7 @@ worlds, outside events and Moves.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +31,10 @@ from tools.site.worlds import (
     UNTIL_TTL_IS_OVER,
     WHILE_RENEWED,
     Moves,
+    RecordedEvent,
     World,
     list_beginnings,
+    read_events,
 )
 
 #: Outcome of a purchase -> a clause whose subject is the buyer.
@@ -99,9 +101,9 @@ def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[T
         buyer, text = _describe_outside_event(turns_made[-1], world)
         lines.append(TurnLine(buyer, "world", text))
     lock = find_lock_state(moves, turns_made[:-1])
-    turn_events = moves[turns_made]["did"]
+    turn_events = read_events(moves[turns_made])
     for position, event in enumerate(turn_events):
-        buyer, kind, *details = event
+        buyer, kind, details = event
         lock_before = lock
         lock = lock.apply_event(event)
         if buyer not in BUYERS:  # an outside event, which has its line already
@@ -129,7 +131,7 @@ def list_lines(moves: Moves, turns_made: str, world: World = NO_WORLD) -> list[T
     return lines
 
 
-def _describe_point(event: Sequence[Any], lock: LockState, world: World) -> str:
+def _describe_point(event: RecordedEvent, lock: LockState, world: World) -> str:
     """Return the line for an event of a buyer, such as `has the lock`; empty if it has no line.
 
     The kind of the event is either a point of the purchase, such as `acquired`, or it is `forever`,
@@ -137,7 +139,7 @@ def _describe_point(event: Sequence[Any], lock: LockState, world: World) -> str:
 
     lock  the state of the lock after the event
     """
-    buyer, kind, *details = event
+    buyer, kind, details = event
     if kind == "after_read":
         (amount,) = details
         comment = "there is one" if amount else "nothing left"
@@ -171,7 +173,7 @@ def _describe_recorded_release(moves: Moves, turns_made: str, buyer: str, lock: 
     return describe_release(lock, buyer, deletes_other=deletes_other)
 
 
-def _explain_refusal(turn_events: Sequence[Sequence[Any]], position: int, lock: LockState) -> str:
+def _explain_refusal(turn_events: Sequence[RecordedEvent], position: int, lock: LockState) -> str:
     """Return why the database refused the write that precedes a statement; empty if it did not.
 
     The recording does not contain the refusal, but the statement after it. After a write whose
@@ -181,11 +183,12 @@ def _explain_refusal(turn_events: Sequence[Sequence[Any]], position: int, lock: 
     position  the index of the statement's event in `turn_events`
     lock      the state of the lock at this statement
     """
-    buyer, _, statement = turn_events[position]
+    buyer = turn_events[position].buyer
+    (statement,) = turn_events[position].details
     outcomes = [
-        details[0]
-        for actor, kind, *details in turn_events[position:]
-        if actor == buyer and kind == "ends"
+        event.details[0]
+        for event in turn_events[position:]
+        if event.buyer == buyer and event.kind == "ends"
     ]
     if outcomes == ["lost"] and statement.startswith("SELECT"):
         higher_fence = lock.fences[OTHER_BUYER[buyer]]
@@ -212,7 +215,7 @@ def _explain_wait(moves: Moves, turns_made: str, buyer: str) -> str:
     database. Otherwise the buyer waits for the strategy's lock.
     """
     other = OTHER_BUYER[buyer]
-    statements = _list_statements(moves[turns_made]["did"], buyer)
+    statements = _list_statements(moves[turns_made], buyer)
     if statements and "pg_advisory" in statements[-1]:
         return f"waits: {other} has this advisory lock and has not committed"
     if statements and WAITING_STATEMENT.search(statements[-1]):
@@ -226,10 +229,12 @@ def _explain_wait(moves: Moves, turns_made: str, buyer: str) -> str:
     return "waits for the lock"
 
 
-def _list_statements(turn_events: Sequence[Sequence[Any]], buyer: str) -> list[str]:
-    """Return the statements that a buyer sent in a turn."""
+def _list_statements(turn: Mapping[str, Any], buyer: str) -> list[str]:
+    """Return the statements that a buyer sent in a turn, an entry of Moves."""
     return [
-        details[0] for actor, kind, *details in turn_events if (actor, kind) == (buyer, "sends")
+        event.details[0]
+        for event in read_events(turn)
+        if event.buyer == buyer and event.kind == "sends"
     ]
 
 
@@ -237,7 +242,7 @@ def _list_statements_so_far(moves: Moves, turns_made: str, buyer: str) -> list[s
     """Return the statements that a buyer has sent in all turns of `turns_made`."""
     statements = []
     for beginning in list_beginnings(turns_made):
-        statements += _list_statements(moves[beginning]["did"], buyer)
+        statements += _list_statements(moves[beginning], buyer)
     return statements
 
 

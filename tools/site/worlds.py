@@ -8,17 +8,18 @@ move of this buyer, or the letter of an outside event or of what follows it.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from loadtest.stack.databases import POSTGRES
 
 #: What happened in each turn of some schedules. A key is the beginning of a schedule, such as
 #: `AAP`. Its entry describes the last turn of this key (here `P`), and has two fields:
 #:
-#: did    the events of the turn, each a list: the buyer, the kind, and details; see Trace in
-#:        recorder/live.py
+#: did    the events of the turn, each a list: the buyer, the kind, and details. See Trace in
+#:        recorder/live.py, and read_events()
 #: state  a list with the state after the turn: the stock, the number of orders, the buyers who
 #:        believe that they hold the lock, and the lock's owner: the buyer whose token is on the
 #:        locks' server. schedules.json has no owners
@@ -114,6 +115,24 @@ WORLDS = {
 }
 
 
+class RecordedEvent(NamedTuple):
+    """An event of a turn. Trace in recorder/live.py explains the kinds and their details."""
+
+    buyer: str
+    kind: str
+    details: list[Any]
+
+
+def make_event(event: Sequence[Any]) -> RecordedEvent:
+    """Return a recorded event, a list, with its parts named."""
+    return RecordedEvent(buyer=event[0], kind=event[1], details=list(event[2:]))
+
+
+def read_events(turn: Mapping[str, Any]) -> list[RecordedEvent]:
+    """Return the events of a turn, an entry of Moves."""
+    return [make_event(event) for event in turn["did"]]
+
+
 def read_worlds() -> dict[str, dict[str, Any]]:
     """Return the recording of each world, by the name of the world.
 
@@ -168,7 +187,8 @@ def has_ended_move(moves: Moves, turns_made: str, buyer: str) -> bool:
     if turns_made not in moves:
         return False
     return any(
-        actor == buyer and kind in ("stops", "ends") for actor, kind, *_ in moves[turns_made]["did"]
+        event.buyer == buyer and event.kind in ("stops", "ends")
+        for event in read_events(moves[turns_made])
     )
 
 
@@ -184,7 +204,7 @@ def oversells(moves: Moves, schedule: str, units: int = 1) -> bool:
     schedule  a string of turns, such as `AAPBBG`
     units     the stock at the beginning
     """
-    _, order_count, *_ = moves[schedule]["state"]
+    order_count = moves[schedule]["state"][1]
     return bool(order_count > units)
 
 
@@ -194,4 +214,4 @@ def is_stuck(moves: Moves, schedule: str) -> bool:
     moves     what happened in each turn; see Moves
     schedule  a string of turns, such as `AAPBBG`
     """
-    return any(kind == "forever" for _, kind, *_ in moves[schedule]["did"])
+    return any(event.kind == "forever" for event in read_events(moves[schedule]))

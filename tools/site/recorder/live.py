@@ -35,7 +35,9 @@ from tools.site.worlds import (
     MOVES_PER_PURCHASE,
     OTHER_BUYER,
     Moves,
+    RecordedEvent,
     has_ended_move,
+    make_event,
     sort_by_length,
 )
 
@@ -88,10 +90,14 @@ class Trace:
         """Add an event of the buyer that this thread runs."""
         self.events.append([get_current_buyer(), kind] + list(details))
 
+    def list_events(self) -> list[RecordedEvent]:
+        """Return the events so far."""
+        events = list(self.events)  # a copy, because another thread may add to the list
+        return [make_event(event) for event in events]
+
     def list_turns_made(self) -> str:
         """Return the turns made so far as a string, such as `AAB`."""
-        events = list(self.events)  # a copy, because another thread may add to the list
-        return "".join(buyer for buyer, kind, *_ in events if kind == "begins")
+        return "".join(event.buyer for event in self.list_events() if event.kind == "begins")
 
     def is_moving_after_release(self, buyer: str) -> bool:
         """Return whether a buyer is in a move that was blocked until the other buyer's release.
@@ -99,11 +105,11 @@ class Trace:
         This is so if the other buyer has released the lock and has not acquired it again, and
         `buyer` has begun a move and not completed it.
         """
-        events = list(self.events)  # a copy, because another thread may add to the list
-        kinds = [kind for actor, kind, *_ in events if actor == buyer]
+        events = self.list_events()
+        kinds = [event.kind for event in events if event.buyer == buyer]
         other_holds = self.believers not in ([], [buyer])
         other_has_released = any(
-            actor != buyer and kind == "released" for actor, kind, *_ in events
+            event.buyer != buyer and event.kind == "released" for event in events
         )
         is_moving = bool(kinds) and kinds[-1] not in ("stops", "ends")
         return other_has_released and not other_holds and is_moving
@@ -331,7 +337,7 @@ def collect_moves(events: list[list[Any]]) -> Moves:
     moving_buyers: set[str] = set()  # buyers who have begun a move and not completed it
     #: A buyer who waited for the lock -> the turns made up to the release of the lock.
     turns_until_release: dict[str, str] = {}
-    for buyer, kind, *details in events:
+    for buyer, kind, details in map(make_event, events):
         if kind == "begins":
             turns_made += buyer
             moves[turns_made] = {"did": [], "state": state}
@@ -360,11 +366,12 @@ def _sort_events(turn_events: list[list[Any]], mover: str) -> list[list[Any]]:
     """
 
     def make_sort_key(event: list[Any]) -> tuple[bool, bool]:
-        buyer, kind, *_ = event
+        buyer, kind = event[:2]
         return buyer != mover, kind == "stops"
 
     has_completed_move = any(
-        buyer == mover and kind in ("stops", "ends") for buyer, kind, *_ in turn_events
+        event.buyer == mover and event.kind in ("stops", "ends")
+        for event in map(make_event, turn_events)
     )
     if not has_completed_move:
         turn_events = turn_events + [[mover, "waits"]]

@@ -165,8 +165,8 @@ class PlayedSchedule:
         """
         if event == RETRY:
             return any(
-                (buyer, kind, *details[:1]) == ("A", "ends", "sold")
-                for buyer, kind, *details in self.trace.events
+                (event.buyer, event.kind, event.details[:1]) == ("A", "ends", ["sold"])
+                for event in self.trace.list_events()
             )
         return self.buyers["A"].status == "stopped"
 
