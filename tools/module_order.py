@@ -161,7 +161,7 @@ def _should_choose_modules(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(trylast=True)  # after pytest-django, which orders the tests within modules
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by their modules: first those in SLOW, then those in LONGEST, then the others.
+    """Sort the tests by their modules: first those in SLOW, then those in LONGEST, then the rest.
 
     So no worker runs a long module alone at the end.
     """

@@ -116,7 +116,7 @@ def count_overselling_schedules() -> dict[str, int]:
 def _count_overselling_schedules_in_this_process() -> dict[str, int]:
     """Return the number of schedules in which each strategy oversells.
 
-    Runs in a process of its own, which uses the servers in its environment variables.
+    Runs in a separate process, which uses the servers in its environment variables.
     """
     import django
 

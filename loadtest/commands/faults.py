@@ -34,7 +34,7 @@ from servers import embedded
 THREADS_PER_NODE = 160
 #: If the servers did not come back after this many faults in a row, no further fault is injected.
 MAX_FAULTS_WITHOUT_RECOVERY = 2
-#: If there are at most this many cells, each cell is also printed on a line of its own, below the
+#: If there are at most this many cells, each cell is also printed on a separate line, below the
 #: table.
 MAX_CELLS_PRINTED = 16
 #: Environment variables with the addresses of external servers. No faults are injected there.

@@ -105,7 +105,7 @@ def _may_fault_have_taken_lock(record: SaleRecord, first: LockHold, second: Lock
 
 @rule("false_release", needs_node_records=True)
 def false_release(record: SaleRecord) -> Iterator[Case]:
-    """Rule: a release deletes only the lock of its own grant.
+    """Rule: a release deletes only the lock that its buyer was granted.
 
     A release must send the token of its grant. If another buyer was granted the lock meanwhile, the
     release must fail. This second condition is not checked if `buyers_hit_by_fault` is None: then

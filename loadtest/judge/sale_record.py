@@ -242,7 +242,7 @@ class SaleRecord(ProductHistory):
 
     @cached_property
     def never_asked(self) -> int:
-        """Number of buyers who were ready to buy, but of whom no request was recorded."""
+        """Number of buyers who were ready to buy, but without a recorded request."""
         buyers_without_request = sum(key not in self.last_requests for key in self.buyer_keys)
         return max(0, buyers_without_request - self.never_arrived)
 

@@ -79,7 +79,7 @@ class Crowd:
 
 #: The request of which the crowds with incomplete requests send a part.
 _PURCHASE = build_purchase({"buyer": "slow", "lock": "conditional"})
-#: A purchase that holds the lock for 5 s, while the others of its crowd wait for the lock.
+#: A purchase that holds the lock for 5 s, while the rest of its crowd waits for the lock.
 _LONG_PURCHASE = build_purchase(
     {"buyer": "waits", "lock": "redis", "hold_ms": 5000, "product": "queue"}
 )

@@ -258,7 +258,7 @@ def test_sixth_guess_at_the_password_is_refused(nginx: Nginx) -> None:
 def test_guesses_from_one_ipv6_network_are_counted_together(nginx: Nginx, prefix: str) -> None:
     """Seven addresses of one /64 network send a guess each. nginx refuses the last two.
 
-    Whoever has one address of a /64 network can usually use all its addresses.
+    A client with one address of a /64 network can usually use all its addresses.
     """
     addresses = [f"{prefix}{number}" for number in range(ACCEPTED_LOGINS + 2)]
     statuses = [send_login(nginx, address) for address in addresses]

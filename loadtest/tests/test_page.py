@@ -39,7 +39,7 @@ from loadtest.tests.demo_page import (
 
 #: Color schemes, each with the width of a screen in pixels.
 SCREENS: list[tuple[Literal["light", "dark"], int]] = [("light", 1280), ("dark", 390)]
-#: More presses of Tab than are needed from any element of the page to the next that a test uses.
+#: Enough presses of Tab to get from any element of the page to the next one that a test uses.
 MAX_TABS = 30
 #: The lock of a participant of the workshop, which the page offers as the lock `mine`.
 OWN_STRATEGY_FILE = ROOT / "workshop" / "exercises" / "ex05_late_delete.py"

@@ -537,7 +537,7 @@ def test_sale_whose_orders_still_arrive_is_not_undersold() -> None:
 def test_finding_on_stock_that_fell_too_far_has_no_advice_to_wait() -> None:
     """The stock fell by four units, but only three buyers were answered sold and have orders.
 
-    So no fourth order is to be expected, and a longer wait for orders (`settles_s`) would not help.
+    So no fourth order is expected, and a longer wait for orders (`settles_s`) would not help.
     """
     run = rush_and_judge(
         StubTarget(make_buyer_orders(0, 1, 2), stock_left=0), 3 * SOLD + 3 * SOLD_OUT

@@ -220,7 +220,7 @@ def make_switch_from_third_call() -> Callable[[Proxy, Any], None]:
 
     The fault calls switch() once for each node, to connect the node to the new master. So the nodes
     stay at the old master. Later calls switch, because they repair the testbed. The replacement
-    counts its calls, so each fault needs one of its own.
+    counts its calls, so each fault needs a new one.
     """
     call_numbers = count(1)
 

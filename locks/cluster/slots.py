@@ -112,7 +112,7 @@ class Topology:
         self, endpoints: list[Endpoint], remap: Callable[[Endpoint], Endpoint] | None = None
     ) -> None:
         self.endpoints = endpoints
-        #: Converts an endpoint that a node announced to the one that the client can reach.
+        #: Converts an endpoint that a node announced to an endpoint that the client can reach.
         self._remap = remap or (lambda endpoint: endpoint)
         #: First slot, last slot and their node.
         self._ranges: list[tuple[int, int, Endpoint]] = []

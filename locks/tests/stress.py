@@ -596,7 +596,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the disturbances")
     options = parser.parse_args()
     # SIGTERM would end the program at once. SystemExit lets run() stop its processes and servers.
-    # The exit code is the one that a shell reports for SIGTERM: 128 + 15.
+    # A shell reports the same exit code for SIGTERM: 128 + 15.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     is_wrong = False
     for lock_kind in options.door or LOCK_KINDS:

@@ -20,7 +20,7 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
 def test_users_do_not_share_connections(own_server: Server) -> None:
-    """A user with few rights and an admin use locks in one process, on connections of their own."""
+    """A user with few rights and an admin use locks in one process, each on other connections."""
     admin = own_server.make_client()
     run: Any = admin.execute_command
     run("ACL", "SETUSER", "limited", "on", ">pw", "+@all", "~lock:{allowed}*", "&*")

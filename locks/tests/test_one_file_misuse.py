@@ -115,7 +115,7 @@ def read_port(client: redis.Redis) -> int:
 
 
 def test_forked_child_has_no_lease(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """check() raises LockLost in a process with another id than the one that acquired the lock."""
+    """check() raises LockLost in any other process than the one with the lock."""
     with OneFileLock(client, "x", ttl=1).hold(wait=1) as lease:
         monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a forked child
         with pytest.raises(LockLost):

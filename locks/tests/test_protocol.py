@@ -256,7 +256,7 @@ def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
     LOCK_KEYS + [b"report", b"a{b}c", b"two words", b"{}odd", b"odd}"],
 )
 def test_slot_follows_the_specification(key: bytes) -> None:
-    """The slot of a key is the one that redis-py computes. The key's channel has the same slot.
+    """The slot of a key is the same as redis-py's. The key's channel has the same slot.
 
     (The channel is that of the wake-ups. Its name contains no white space.)
     """

@@ -175,7 +175,7 @@ class FakeAsyncSentinels(FakeSentinels):
 def test_async_lock_follows_its_client_to_a_new_master(
     servers: tuple[Server, Server],
 ) -> None:
-    """The locks have a pool of their own, a SentinelPool, in place of the client's pool.
+    """The locks have a separate pool, a SentinelPool, in place of the client's pool.
 
     When the client's pool has found a new master, the locks connect to that master, too.
     """

@@ -135,7 +135,7 @@ class WorkerCommands:
         return lock._connections._idle[-1]._sock.getsockname()
 
     def use_lease_in_child(self, name: str) -> dict[str, Any]:
-        """Fork a child. It uses the lease that its parent holds, and then a new lease of its own.
+        """Fork a child. It uses the lease that its parent holds, and then a new lease.
 
         Returns:
             "check" and "release": The replies to these commands with the lease of the parent.

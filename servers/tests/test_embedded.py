@@ -185,7 +185,7 @@ def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.Mon
             psycopg.connect(host=host, user="postgres", dbname="postgres").close()
         finally:
             server.stop()
-        # The copy was removed. The folder `wheel` is the one that plain_environment() makes.
+        # The copy was removed. plain_environment() made the folder `wheel`.
         assert [path.name for path in Path(folder).iterdir()] == ["wheel"]
 
 

@@ -57,7 +57,7 @@ ERROR_BY_SCRIPT_ANSWER = {b"sold out": SoldOut, b"behind": SettlementBehind}
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A unit that Redis has sold to a buyer, with the columns of the order that is to be written.
+    """A unit that Redis has sold to a buyer, with the columns of its order, which is written later.
 
     It is an entry of STREAM.
 

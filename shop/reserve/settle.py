@@ -69,7 +69,7 @@ INSERT_ORDERS = """
 
 
 class Ending(StrEnum):
-    """What became of a promise, a unit that Redis has sold, when its order was to be written.
+    """The result of settling a promise: of writing the order for a unit that Redis has sold.
 
     KEPT           the order is written, in this batch or in an earlier one
     BROKEN         the order cannot be written: no unit is left, another order has its number, or
@@ -192,7 +192,7 @@ class Decision:
     """What to do with each promise of a batch, before the orders of the batch are written.
 
     endings            the endings that are known already, by the promise's id on the stream
-    promises_to_write  the remaining promises, whose orders are to be written
+    promises_to_write  the remaining promises, whose orders are written next
     problems           a log message for each promise that gets no order
     """
 

@@ -68,7 +68,8 @@ def install_probe(probe: Probe | None, may_block: MayBlock = _may_block_anywhere
 
     A point is a named place in the code, such as `after_read`.
 
-    probe      a function of the point's name and of what the thread reports; None for no probe
+    probe      a function that takes the point's name and the fields that the thread reports;
+               None for no probe
     may_block  returns whether the probe may block at the point with this name. At other points it
                may be called in an event loop, so there it must return at once
     """

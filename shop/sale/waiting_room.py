@@ -45,7 +45,7 @@ def occupy_seat(product: str) -> Iterator[None]:
     max_waiting = settings.SHOP_MAX_WAITING or sys.maxsize
     max_purchases = settings.SHOP_MAX_PURCHASES or sys.maxsize
     with _mutex:
-        # One purchase of the product does not wait: the one that has the lock.
+        # One purchase of the product does not wait, because it has the lock.
         waiting_count = purchases_under_way[product] - 1
         is_product_full = waiting_count >= max_waiting
         if is_product_full or purchases_under_way.total() >= max_purchases:

@@ -84,7 +84,7 @@ def lock_a_unit_in_two_statements(attempt: Attempt) -> Stock:
 
 
 def wait_for_a_unit(attempt: Attempt) -> Stock:
-    """Wait for the buyers who have locked the last units, then return the stock.
+    """Wait for the buyers with locks on the last units, then return the stock.
 
     If a unit is left, this buyer has locked it. Otherwise the stock's `amount` is 0. Raises
     UnknownProduct, WrongStrategy or SaleClosed.

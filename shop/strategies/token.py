@@ -37,7 +37,7 @@ class TokenLock(PollingLock):
 
 
 def buy(attempt: Attempt) -> Receipt:
-    # This lock has a ttl of its own: 3 s, as in article A1 (docs/sources.md).
+    # This ttl is 3 s, as in article A1 (docs/sources.md), and shorter than SHOP_LOCK_TTL.
     lock = TokenLock(locks_client(), attempt.lock_name, ttl=settings.SHOP_TOKEN_TTL)
     with hold_lock(lock) as lease:
         with transaction.atomic(durable=True):

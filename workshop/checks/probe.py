@@ -96,7 +96,7 @@ class RecordingClient(redis.Redis):
         self.loses_next_command = False
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Send and record a command, unless it is to be lost."""
+        """Send and record a command, unless the check wants it to be lost."""
         self.raise_if_command_is_lost()
         reply = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         self.record_command(args, reply)

@@ -239,7 +239,7 @@ def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _check_release_after_refusal(probe: Probe) -> Refusal | None:
-    """Return a refusal if A cannot release its lock after buyer B has tried in vain to get it."""
+    """Return a refusal if A cannot release its lock after buyer B has failed to get it."""
     lock = probe.make_lock()
     lock.try_lock("a")
     held_by_a = probe.read_state(lock.key).text

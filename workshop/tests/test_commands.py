@@ -211,7 +211,7 @@ def test_progress_damaged_during_a_session_is_reported(
 
 
 def test_run_shows_the_first_story(out: Console, results_folder: Path) -> None:
-    """A story is the timeline of what went wrong under a fault. The first cell has none."""
+    """A story is the timeline of an error under a fault. The first cell has none."""
     write_summary(
         results_folder,
         {"lock": "token", "fault": "late-release", "story": []},

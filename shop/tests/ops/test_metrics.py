@@ -180,7 +180,7 @@ def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
 
 
 def test_each_worker_writes_its_own_counters(node: Node) -> None:
-    """Each worker has files of its own. Their names contain the process id of the worker."""
+    """Each worker has separate files. Their names contain the process id of the worker."""
     worker_pids = {process.pid for process in node.find_processes()[1:]}
     assert len(worker_pids) == 2
 

@@ -238,7 +238,7 @@ PRINT_URLS = (
 
 
 def test_redis_login_is_added_to_every_url() -> None:
-    """REDIS_USER and REDIS_PASSWORD are added to each Redis URL that has no login of its own."""
+    """REDIS_USER and REDIS_PASSWORD are added to each Redis URL that has no login."""
     completed = run_python(
         "-c",
         PRINT_URLS,

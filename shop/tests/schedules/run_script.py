@@ -1,4 +1,4 @@
-"""Runs a script of this folder in a process of its own, on another database than the tests use."""
+"""Runs a script of this folder in a separate process, on another database than the tests use."""
 
 import json
 import os

@@ -78,7 +78,7 @@ def test_every_move_can_be_made_by_focus_and_enter(site: Path, page: Page) -> No
 
 @pytest.mark.parametrize("fragment", ["%", "none/%F0%9F"])
 def test_malformed_address_shows_the_initial_state(site: Path, page: Page, fragment: str) -> None:
-    """Somebody may copy an address without its end, so that an escaped character is incomplete."""
+    """A visitor may copy an address without its end, so that an escaped character is incomplete."""
     page.goto(f"{site.as_uri()}/index.html#{fragment}")
     expect(page.locator("#lock")).to_have_value("none")
     expect(page.locator("#stock")).to_have_text("1")
