@@ -101,7 +101,9 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     cell leads to a refusal, or to Undecided if the machine is its cause.
     """
     cells: list[Cell] = []
-    longest_lock_ttl = 0.0  # 0: the ttl of the participant's lock does not exceed the shop's ttl
+    # The longest ttl so far of the participant's lock that exceeds the shop's ttl. A fault must
+    # last longer than this ttl.
+    longest_lock_ttl = 0.0
     for fault in LESSON_12_FAULTS:
         bench.progress(f"{fault}: {FAULTS[fault].title}")
         cell, lock_ttl = _run_with_ttl(bench, fault, longest_lock_ttl)

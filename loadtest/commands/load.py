@@ -229,7 +229,8 @@ def assess_run(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan)
     """Return the fields `as_expected` and `why` of a run.
 
     A run whose measurement failed is never as expected. A strategy that is expected to oversell
-    cannot do so before its stock has run out. So its run is also as expected if it lost updates.
+    cannot do so if its stock lasts longer than the measurement. But its flaw, lost decrements of
+    the stock, shows before that, so its run is also as expected with lost updates.
     """
     has_shown_its_flaw = run["expected"] == "oversold" and run["lost_updates"] > 0
     if measurement.processes < plan.locust_workers:

@@ -163,7 +163,8 @@ def make_injector(
 ) -> Callable[[Testbed, Random], str]:
     """Return a function that injects a fault on a random node, and heals it after a random time.
 
-    min_seconds, max_seconds  bounds of the time between the proof of the fault and its end
+    min_seconds, max_seconds  bounds of the time from the moment at which the fault was seen to work
+                              until it is healed
     """
     return partial(inject_fault, fault_class, (min_seconds, max_seconds))
 

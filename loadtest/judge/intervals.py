@@ -320,7 +320,7 @@ class ProductHistory:
 
 
 def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHold]) -> Commit:
-    """Return the commit that begins with `event`, and the hold during which it began.
+    """Return the commit that begins with `event`. It contains the hold during which it began.
 
     read_event  the event of the last read of the stock before the commit
     holds       the holds of the commit's handler: the node's thread that worked on the attempt

@@ -158,11 +158,13 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
 def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
     """Rule: if a node saw units left in each read for a request, it does not answer `sold_out`.
 
-    The rule does not apply to strategies whose buyers all decrement the same row in SQL
-    (`amount - 1`). Such a decrement does not depend on the read, and the stock may have run out
+    The rule does not apply to strategies that decrement the stock in SQL (`amount - 1`) in the
+    product's row. Such a decrement does not depend on the read, and the stock may have run out
     between the two.
     """
-    if record.mechanism.writes_product_row_first and not record.mechanism.writes_absolute_stock:
+    mechanism = record.mechanism
+    decrements_in_sql = not mechanism.writes_absolute_stock
+    if mechanism.writes_product_row_first and decrements_in_sql:
         return
     for request in record.requests:
         if request.outcome != "sold_out":

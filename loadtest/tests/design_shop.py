@@ -113,7 +113,7 @@ class Shop:
         self.design = design
         self.lock = Lock()
         self.orders: list[OrderRow] = []
-        self.units: list[str] = []
+        self.units: list[str] = []  # the owner of each unit; NO_OWNER if it is not sold
         self.promised_units = 0
         self.reservations: set[str] = set()
 

@@ -1,7 +1,7 @@
 """Plants: functions that add a violation to a recorded rush, whose sale was exact before.
 
-The arguments of @violates are the rules of the judge that must find the violation. With NO_RULE no
-rule need find it, but the verdict must not be `exact`.
+The arguments of @violates_rules are the rules of the judge that must find the violation. With
+NO_RULE no rule need find it, but the verdict must not be `exact`.
 
 In the rush six buyers, 0 to 5, try to buy four units. Buyers 0 to 3 get the orders 31 to 34, and
 buyers 4 and 5 are answered `sold_out`. The turn of buyer N begins at 20 * N ms. See
@@ -21,7 +21,7 @@ from loadtest.tests.recorded_rush import (
     STRATEGIES_WITH_FENCE,
     STRATEGIES_WITH_LOCK,
     RecordedRush,
-    violates,
+    violates_rules,
 )
 
 #: The events whose field `amount` is the stock that a purchase saw.
@@ -52,13 +52,13 @@ def set_stock_seen(rush: RecordedRush, number: int, amount: int) -> None:
 # --- locks ---------------------------------------------------------------------------------------
 
 
-@violates("unlocked")
+@violates_rules("unlocked")
 def leave_out_the_lock(rush: RecordedRush) -> None:
     """Remove the events of the lock, but no order."""
     rush.remove_node_events("acquire", "acquired", "release", "released")
 
 
-@violates("overlap")
+@violates_rules("overlap")
 def let_all_buyers_hold_the_lock_at_once(rush: RecordedRush) -> None:
     """Let all buyers send their requests at 1 ms, and get the lock at 4.5 ms."""
     rush.change_node_events("acquire", t=4_400_000)  # in nanoseconds
@@ -68,7 +68,7 @@ def let_all_buyers_hold_the_lock_at_once(rush: RecordedRush) -> None:
             event["t"] = 1_000_000
 
 
-@violates("shared_token", "overlap")
+@violates_rules("shared_token", "overlap")
 def grant_one_token_to_all(rush: RecordedRush) -> None:
     """Let all buyers hold the lock at the same time, each with the same token."""
     let_all_buyers_hold_the_lock_at_once(rush)
@@ -76,7 +76,7 @@ def grant_one_token_to_all(rush: RecordedRush) -> None:
         rush.change_node_events(kind, token="one")
 
 
-@violates("shared_token", locks=STRATEGIES_WITH_LOCK)
+@violates_rules("shared_token", locks=STRATEGIES_WITH_LOCK)
 def grant_an_empty_token(rush: RecordedRush) -> None:
     """Let buyers 1 and 2 get and release the lock with an empty token."""
     for number in (1, 2):
@@ -84,20 +84,20 @@ def grant_an_empty_token(rush: RecordedRush) -> None:
             rush.change_node_events(kind, number, token="")
 
 
-@violates("wrong_fence")
+@violates_rules("wrong_fence")
 def remove_fences_of_orders(rush: RecordedRush) -> None:
     """Remove the fence from every order."""
     for order in rush.history.orders:
         order["fence"] = None
 
 
-@violates("wrong_fence")
+@violates_rules("wrong_fence")
 def order_with_an_unknown_fence(rush: RecordedRush) -> None:
     """Give the order of buyer 3 a fence that no buyer got with the lock."""
     rush.history.orders[3]["fence"] += 50  # higher than every fence of the rush
 
 
-@violates("fence_fell", locks=STRATEGIES_WITH_FENCE)
+@violates_rules("fence_fell", locks=STRATEGIES_WITH_FENCE)
 def lower_one_fence(rush: RecordedRush) -> None:
     """Let buyer 2 have the fence of buyer 0, which is lower than that of buyer 1.
 
@@ -108,37 +108,37 @@ def lower_one_fence(rush: RecordedRush) -> None:
     rush.change_sold_answers("buyer-2", fence=FIRST_FENCE)
 
 
-@violates("false_release", locks=STRATEGIES_WITH_FENCE)
+@violates_rules("false_release", locks=STRATEGIES_WITH_FENCE)
 def release_another_token(rush: RecordedRush) -> None:
     """Let buyer 2 release the lock with the token of buyer 1."""
     rush.change_node_events("release", 2, token="token-1")
 
 
-@violates("expired_hold", locks=STRATEGIES_WITH_LOCK)
+@violates_rules("expired_hold", locks=STRATEGIES_WITH_LOCK)
 def expire_every_lock(rush: RecordedRush) -> None:
     """Let every release fail because its lock has expired, although no fault disturbed the rush."""
     rush.change_node_events("released", outcome="expired")
 
 
-@violates("expired_hold")
+@violates_rules("expired_hold")
 def remove_ends_of_releases(rush: RecordedRush) -> None:
     """Remove the events `released`, which show whether a lock was released or had expired."""
     rush.remove_node_events("released")
 
 
-@violates("leaked_key")
+@violates_rules("leaked_key")
 def leak_key(rush: RecordedRush) -> Any:
     """Return an argument of Judgement(): a key of the lock is left in Redis after the rush."""
     return {"leaked_keys": ["lock:{redis:pause-token}:waiters"]}
 
 
-@violates("wrong_lock")
+@violates_rules("wrong_lock")
 def serve_under_another_strategy(rush: RecordedRush) -> None:
     """Let the nodes record that they serve every purchase under the strategy `row-lock`."""
     rush.change_node_events("begins", lock="row-lock")
 
 
-@violates("wrong_lock")
+@violates_rules("wrong_lock")
 def take_lock_of_another_product(rush: RecordedRush) -> None:
     """Let buyer 0 get the lock of another product, `pear`."""
     rush.node_events("acquired")[0]["lock_name"] = "redis:pear"
@@ -147,19 +147,19 @@ def take_lock_of_another_product(rush: RecordedRush) -> None:
 # --- reads and commits ---------------------------------------------------------------------------
 
 
-@violates("outside_request")
+@violates_rules("outside_request")
 def commit_before_the_request(rush: RecordedRush) -> None:
     """Let a node begin the COMMIT for buyer 2 before the buyer sends its request."""
     rush.change_node_events("before_commit", 2, shift_ms=-9.5)  # from 10 to 0.5 ms; request: 1 ms
 
 
-@violates("unlocked")
+@violates_rules("unlocked")
 def commit_after_the_release(rush: RecordedRush) -> None:
     """Let the COMMIT for buyer 2 end after the lock is released."""
     rush.change_node_events("after_commit", 2, shift_ms=4)  # from 12 to 16 ms; release: 13 to 14 ms
 
 
-@violates("unlocked", locks=STRATEGIES_WITH_LOCK)
+@violates_rules("unlocked", locks=STRATEGIES_WITH_LOCK)
 def release_the_lock_before_the_commit(rush: RecordedRush) -> None:
     """Let buyer 2 release the lock after its read, and acquire it again before its commit.
 
@@ -174,7 +174,7 @@ def release_the_lock_before_the_commit(rush: RecordedRush) -> None:
     )
 
 
-@violates("stale_write")
+@violates_rules("stale_write")
 def read_the_full_stock_in_each_purchase(rush: RecordedRush) -> None:
     """Let every buyer read the full stock, although earlier buyers have bought units.
 
@@ -184,20 +184,20 @@ def read_the_full_stock_in_each_purchase(rush: RecordedRush) -> None:
         set_stock_seen(rush, number, rush.stock)
 
 
-@violates("stale_write", locks=SAMPLE_STRATEGIES)
+@violates_rules("stale_write", locks=SAMPLE_STRATEGIES)
 def read_one_unit_too_many(rush: RecordedRush) -> None:
     """Let every buyer read one unit too many. Buyer 0 reads 5 units, although the sale has 4."""
     for number in range(rush.stock):
         set_stock_seen(rush, number, rush.stock - number + 1)
 
 
-@violates("stale_write", locks=SAMPLE_STRATEGIES)
+@violates_rules("stale_write", locks=SAMPLE_STRATEGIES)
 def sell_a_unit_of_an_empty_stock(rush: RecordedRush) -> None:
     """Let the buyer of the last unit read a stock of 0, and still be sold the unit."""
     set_stock_seen(rush, rush.stock - 1, 0)
 
 
-@violates("stale_write", locks=("skip-locked", "reserve"))
+@violates_rules("stale_write", locks=("skip-locked", "reserve"))
 def sell_one_unit_twice(rush: RecordedRush) -> None:
     """Let buyer 1 read the full stock, as buyer 0 did.
 
@@ -206,7 +206,7 @@ def sell_one_unit_twice(rush: RecordedRush) -> None:
     set_stock_seen(rush, 1, rush.stock)
 
 
-@violates("false_sold_out", locks=("redis", "row-lock", "buckets", "skip-locked"))
+@violates_rules("false_sold_out", locks=("redis", "row-lock", "buckets", "skip-locked"))
 def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
     """Let the last buyer read a stock of 2, although it is answered `sold_out`.
 
@@ -216,20 +216,20 @@ def answer_sold_out_with_units_left(rush: RecordedRush) -> None:
     set_stock_seen(rush, rush.buyers - 1, 2)
 
 
-@violates("contradiction", locks=ALL_STRATEGIES)
+@violates_rules("contradiction", locks=ALL_STRATEGIES)
 def read_the_previous_sale(rush: RecordedRush) -> None:
     """Let buyer 2 read the stock of the previous sale."""
     for kind in STOCK_EVENTS:
         rush.change_node_events(kind, 2, sale=SALE - 1)
 
 
-@violates("wrong_lock", locks=ALL_STRATEGIES)
+@violates_rules("wrong_lock", locks=ALL_STRATEGIES)
 def begin_for_another_product(rush: RecordedRush) -> None:
     """Let a node record that buyer 2 buys another product, `pear`."""
     rush.change_node_events("begins", 2, product="pear")
 
 
-@violates("contradiction")
+@violates_rules("contradiction")
 def remove_the_sale_number_from_events(rush: RecordedRush) -> None:
     """Remove the number of the sale from the nodes' events."""
     for event in rush.history.events:
@@ -237,7 +237,7 @@ def remove_the_sale_number_from_events(rush: RecordedRush) -> None:
             event.pop("sale", None)
 
 
-@violates("contradiction", locks=("redis", "conditional", "buckets"))
+@violates_rules("contradiction", locks=("redis", "conditional", "buckets"))
 def read_less_than_the_order_shows(rush: RecordedRush) -> None:
     """Let buyer 1 read a stock that is one less than the field `stock_seen` of its order."""
     for kind in STOCK_EVENTS:
@@ -245,7 +245,7 @@ def read_less_than_the_order_shows(rush: RecordedRush) -> None:
             event["amount"] -= 1
 
 
-@violates("contradiction")
+@violates_rules("contradiction")
 def commit_an_order_twice(rush: RecordedRush) -> None:
     """Record a second COMMIT of buyer 1's order, although the first one succeeded.
 
@@ -263,26 +263,26 @@ def commit_an_order_twice(rush: RecordedRush) -> None:
 # --- events that are missing, or happened at another time ----------------------------------------
 
 
-@violates("unrecorded", locks=ALL_STRATEGIES)
+@violates_rules("unrecorded", locks=ALL_STRATEGIES)
 def remove_events_of_one_process(rush: RecordedRush) -> None:
     """Remove the events of process 13, one of the two processes of node A."""
     rush.history.events = [event for event in rush.history.events if event.get("pid") != 13]
 
 
-@violates("unrecorded")
+@violates_rules("unrecorded")
 def remove_the_strategy_from_events(rush: RecordedRush) -> None:
     """Remove the events `begins`, the only ones that have the strategy."""
     rush.remove_node_events("begins")
 
 
-@violates("unrecorded")
+@violates_rules("unrecorded")
 def swap_orders_of_two_nodes(rush: RecordedRush) -> None:
     """Let node A, which served buyer 0, record the order of buyer 1, and node B that of buyer 0."""
     first, second = rush.node_events("before_commit")[:2]
     first["order"], second["order"] = second["order"], first["order"]
 
 
-@violates("unrecorded")
+@violates_rules("unrecorded")
 def answer_sold_out_without_a_read(rush: RecordedRush) -> None:
     """Let a node answer `sold_out` to the last buyer without taking the lock or reading the stock.
 
@@ -295,7 +295,7 @@ def answer_sold_out_without_a_read(rush: RecordedRush) -> None:
             rush.history.events.remove(event)
 
 
-@violates("commit_order")
+@violates_rules("commit_order")
 def set_clock_of_node_b_ahead(rush: RecordedRush) -> None:
     """Let the events of node B have times that are 30 ms too late."""
     answer_all_at_the_end(rush)
@@ -304,13 +304,13 @@ def set_clock_of_node_b_ahead(rush: RecordedRush) -> None:
             event["t"] += 30_000_000  # nanoseconds
 
 
-@violates("outside_request", locks=ALL_STRATEGIES)
+@violates_rules("outside_request", locks=ALL_STRATEGIES)
 def read_for_an_unknown_key(rush: RecordedRush) -> None:
     """Record that a node read the stock for a key that no buyer sent."""
     rush.history.read(61, "a ghost", 1)
 
 
-@violates("broken_history")
+@violates_rules("broken_history")
 def damage_a_line(rush: RecordedRush) -> None:
     """Add an event that stands for a damaged line of the history, as the judge's reader does."""
     damaged_line: Any = {
@@ -326,13 +326,13 @@ def damage_a_line(rush: RecordedRush) -> None:
 # --- the sale ------------------------------------------------------------------------------------
 
 
-@violates("wrong_stock", locks=ALL_STRATEGIES)
+@violates_rules("wrong_stock", locks=ALL_STRATEGIES)
 def open_with_too_few_units(rush: RecordedRush) -> Any:
     """Return an argument of Judgement(): the sale began with one unit less than was requested."""
     return {"opening_stock": rush.stock - 1}
 
 
-@violates("lost_update", locks=ALL_STRATEGIES)
+@violates_rules("lost_update", locks=ALL_STRATEGIES)
 def leave_a_sold_unit_in_stock(rush: RecordedRush) -> None:
     """Let the shop show a stock of 1 at the end, although four orders took all four units."""
     rush.history.final_stock = 1
@@ -341,7 +341,7 @@ def leave_a_sold_unit_in_stock(rush: RecordedRush) -> None:
 # --- orders --------------------------------------------------------------------------------------
 
 
-@violates("wrong_amount", locks=ALL_STRATEGIES)
+@violates_rules("wrong_amount", locks=ALL_STRATEGIES)
 def sell_two_units_in_one_order(rush: RecordedRush) -> None:
     """Let the order of buyer 0 be for two units, and remove the order of buyer 3.
 
@@ -352,7 +352,7 @@ def sell_two_units_in_one_order(rush: RecordedRush) -> None:
     del rush.history.orders[3]
 
 
-@violates("wrong_amount", locks=ALL_STRATEGIES)
+@violates_rules("wrong_amount", locks=ALL_STRATEGIES)
 def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
     """Add two surplus orders, of 1 and of -1 units, so that the sum of all amounts is correct."""
     for number, amount in ((4, 1), (5, -1)):
@@ -362,50 +362,50 @@ def hide_an_oversell_by_a_negative_order(rush: RecordedRush) -> None:
         rush.history.orders.append({**order, "stock_seen": 1, "buyer": key, "amount": amount})
 
 
-@violates("lost_ack", "double_number", locks=ALL_STRATEGIES)
+@violates_rules("lost_ack", "double_number", locks=ALL_STRATEGIES)
 def give_two_orders_one_number(rush: RecordedRush) -> None:
     """Give the order of buyer 2 the number of the order of buyer 1."""
     rush.history.orders[2]["order"] = rush.history.orders[1]["order"]
 
 
-@violates("contradiction", locks=ALL_STRATEGIES)
+@violates_rules("contradiction", locks=ALL_STRATEGIES)
 def order_another_product(rush: RecordedRush) -> None:
     """Let the order of buyer 2 be for another product, `pear`."""
     rush.history.orders[2]["product"] = "pear"
 
 
-@violates("wrong_lock")
+@violates_rules("wrong_lock")
 def order_under_another_strategy(rush: RecordedRush) -> None:
     """Let the order of buyer 0 have the strategy `row-lock`."""
     rush.history.orders[0]["lock"] = "row-lock"
 
 
-@violates("contradiction")
+@violates_rules("contradiction")
 def order_for_another_buyer(rush: RecordedRush) -> None:
     """Let the order with the idempotency key of buyer 0 belong to buyer 1."""
     rush.history.orders[0]["buyer"] = "buyer-1"
 
 
-@violates("double_order", locks=ALL_STRATEGIES)
+@violates_rules("double_order", locks=ALL_STRATEGIES)
 def give_two_orders_one_key(rush: RecordedRush) -> None:
     """Give the order of buyer 1 the idempotency key of buyer 0."""
     rush.history.orders[1]["key"] = "buyer-0"
 
 
-@violates("double_order", locks=ALL_STRATEGIES)
+@violates_rules("double_order", locks=ALL_STRATEGIES)
 def answer_with_another_order(rush: RecordedRush) -> None:
     """Answer buyer 1's repeated request with another order than its first request."""
     other_order = 99
     rush.repeat_request(1, order=other_order)
 
 
-@violates("ghost_order", locks=ALL_STRATEGIES)
+@violates_rules("ghost_order", locks=ALL_STRATEGIES)
 def sell_to_a_stranger(rush: RecordedRush) -> None:
     """Give the order of buyer 1 to a buyer who sent no request."""
     rush.history.orders[1] |= {"key": "stranger", "buyer": "stranger"}
 
 
-@violates("foreign_key", locks=SAMPLE_STRATEGIES)
+@violates_rules("foreign_key", locks=SAMPLE_STRATEGIES)
 def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
     """Let the request and the order of buyer 1 have a key that belongs to no buyer of the rush.
 
@@ -423,7 +423,7 @@ def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
 # --- answers -------------------------------------------------------------------------------------
 
 
-@violates(NO_RULE)
+@violates_rules(NO_RULE)
 def remove_answers(rush: RecordedRush) -> None:
     """Remove the answers to all buyers."""
     rush.history.events = [
@@ -431,49 +431,49 @@ def remove_answers(rush: RecordedRush) -> None:
     ]
 
 
-@violates(NO_RULE, locks=ALL_STRATEGIES)
+@violates_rules(NO_RULE, locks=ALL_STRATEGIES)
 def answer_closed_to_the_last_buyer(rush: RecordedRush) -> None:
     """Answer `closed` to the last buyer, although the sale was not closed."""
     rush.change_answer(rush.buyers - 1, "closed")
 
 
-@violates("contradiction", locks=ALL_STRATEGIES)
+@violates_rules("contradiction", locks=ALL_STRATEGIES)
 def answer_with_another_stock(rush: RecordedRush) -> None:
     """Let every answer `sold` have a stock of 500, which no node read."""
     rush.change_sold_answers(stock_seen=500)
 
 
-@violates("contradiction")
+@violates_rules("contradiction")
 def answer_with_another_fence(rush: RecordedRush) -> None:
     """Let every answer `sold` have the fence of buyer 0."""
     rush.change_sold_answers(fence=FIRST_FENCE)
 
 
-@violates("contradiction", locks=STRATEGIES_WITH_LOCK)
+@violates_rules("contradiction", locks=STRATEGIES_WITH_LOCK)
 def answer_that_the_lock_expired(rush: RecordedRush) -> None:
     """Answer to buyer 1 that its lock had expired, although its node recorded the release."""
     rush.change_sold_answers("buyer-1", released="expired")
 
 
-@violates("wrong_time", locks=SAMPLE_STRATEGIES)
+@violates_rules("wrong_time", locks=SAMPLE_STRATEGIES)
 def date_an_order_yesterday(rush: RecordedRush) -> None:
     """Let the time of buyer 1's order be a day too early."""
     rush.history.orders[1]["time"] = "2026-01-01T03:04:05+00:00"
 
 
-@violates("contradiction")
+@violates_rules("contradiction")
 def answer_with_the_previous_sale(rush: RecordedRush) -> None:
     """Let every answer `sold` have the number of the previous sale."""
     rush.change_sold_answers(sold_in=SALE - 1)
 
 
-@violates("lost_ack", locks=ALL_STRATEGIES)
+@violates_rules("lost_ack", locks=ALL_STRATEGIES)
 def answer_two_buyers_with_one_order(rush: RecordedRush) -> None:
     """Answer `sold` to buyer 5, with the order of buyer 1, although there was no unit left."""
     rush.change_answer(5, "sold", order=rush.history.orders[1]["order"], sold_in=SALE)
 
 
-@violates("wrong_answer", locks=ALL_STRATEGIES)
+@violates_rules("wrong_answer", locks=ALL_STRATEGIES)
 def answer_before_the_request(rush: RecordedRush) -> None:
     """Record the answer to buyer 2 at 1 ns, before its request was sent."""
     for event in rush.history.events:
@@ -481,7 +481,7 @@ def answer_before_the_request(rush: RecordedRush) -> None:
             event["t"] = 1
 
 
-@violates("wrong_answer", locks=ALL_STRATEGIES)
+@violates_rules("wrong_answer", locks=ALL_STRATEGIES)
 def answer_without_a_request(rush: RecordedRush) -> None:
     """Record an answer to a buyer who sent no request."""
     rush.history.answer(119, "buyer-77", "sold", rush.history.first_order)
@@ -490,7 +490,7 @@ def answer_without_a_request(rush: RecordedRush) -> None:
 # --- retries -------------------------------------------------------------------------------------
 
 
-@violates("false_refusal", locks=ALL_STRATEGIES)
+@violates_rules("false_refusal", locks=ALL_STRATEGIES)
 def answer_busy_and_replay_the_order(rush: RecordedRush) -> None:
     """Answer `busy` to buyer 1, whose purchase succeeded.
 
@@ -500,7 +500,7 @@ def answer_busy_and_replay_the_order(rush: RecordedRush) -> None:
     rush.repeat_request(1)
 
 
-@violates("false_refusal", locks=ALL_STRATEGIES)
+@violates_rules("false_refusal", locks=ALL_STRATEGIES)
 def answer_busy_and_sell_again(rush: RecordedRush) -> None:
     """Answer `busy` to buyer 1, whose purchase succeeded.
 
@@ -510,21 +510,21 @@ def answer_busy_and_sell_again(rush: RecordedRush) -> None:
     rush.repeat_request(1, replayed=False)
 
 
-@violates("false_refusal", locks=SAMPLE_STRATEGIES)
+@violates_rules("false_refusal", locks=SAMPLE_STRATEGIES)
 def replay_in_the_first_answer(rush: RecordedRush) -> None:
     """Answer to buyer 1's first request that its order existed already."""
     order = rush.history.orders[1]["order"]
     rush.change_answer(1, "sold", order=order, replayed=True, sold_in=SALE)
 
 
-@violates("contradiction", locks=("redis", "row-lock", "conditional"))
+@violates_rules("contradiction", locks=("redis", "row-lock", "conditional"))
 def replay_in_another_sale(rush: RecordedRush) -> None:
     """Lose the answer to buyer 1. Answer its repeated request with the number of the next sale."""
     rush.change_answer(1, "unknown")
     rush.repeat_request(1, sold_in=SALE + 1)
 
 
-@violates("unrecorded", locks=SAMPLE_STRATEGIES)
+@violates_rules("unrecorded", locks=SAMPLE_STRATEGIES)
 def refuse_without_a_record(rush: RecordedRush) -> None:
     """Let the last buyer repeat its request, of which its node records no event.
 

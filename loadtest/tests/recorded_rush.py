@@ -249,7 +249,7 @@ class RecordedRush:
 #: A plant is a function that adds a violation to a rush, which a rule of the judge must find. If a
 #: violation is in the arguments of Judgement() and not in the history, it returns these arguments.
 Plant = Callable[[RecordedRush], Any]
-#: The argument of @violates if no rule need find the violation. The verdict must then be `unknown`,
+#: The argument of @violates_rules if no rule need find the violation. The verdict must then be `unknown`,
 #: or `oversold` if there are too many orders.
 NO_RULE = ""
 #: Each plant with a strategy, and the rule that must find the violation under this strategy.
@@ -270,7 +270,7 @@ SAMPLE_STRATEGIES = (
 )
 
 
-def violates(*rules: str, locks: Sequence[str] = ("redis",)) -> Callable[[Plant], Plant]:
+def violates_rules(*rules: str, locks: Sequence[str] = ("redis",)) -> Callable[[Plant], Plant]:
     """Return a decorator that adds a plant, a function that violates rules of the judge, to PLANTS.
 
     rules  the rules, each of which must find the violation

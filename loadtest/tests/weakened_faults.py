@@ -186,9 +186,10 @@ def cut_off_both_nodes(fault: PartitionFault) -> None:
 def send_cut_off_buyer_to_node_b(
     trial: Trial, buyer: FaultBuyer, node: int = RIVALS_NODE
 ) -> FaultBuyer:
-    """Replace Trial.start_buyer(): start the buyer who should be cut off from Redis on node B.
+    """Replaces Trial.start_buyer(): sends the buyer who should be cut off from Redis to node B.
 
-    Only node A is cut off, so this buyer can buy. All other buyers are sent to `node`.
+    Only node A is cut off, so this buyer can buy. Node B is the node of the rivals. All other
+    buyers are sent to `node`.
     """
     if buyer.attempt.endswith("cut-off"):
         node = RIVALS_NODE
@@ -203,8 +204,8 @@ def record_redis_pid_only(fault: StallFault) -> None:
 def disconnect_node_and_stop_redis(fault: StallFault) -> None:
     """Replace StallFault.fire(): close node A's connections to Redis, and then stop Redis.
 
-    The fault would leave a lock's command unanswered. Here node A has to connect first, and sends
-    no command.
+    In the real fault, node A sends a command of the lock, which is never answered. Without open
+    connections, node A would have to connect first, so it sends no command.
     """
     fault.testbed.redis_proxies[VICTIMS_NODE].cut()
     _original_fire_stall(fault)

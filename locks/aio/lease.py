@@ -111,14 +111,15 @@ class AsyncLease(BaseLease):
     async def hand_over(self, within: float | None = None) -> str:
         """Give the lease to another process, with or without asyncio, as `Lease.hand_over` does.
 
-        After a cancellation this process keeps the lease, but its renewals are limited, as
-        `Lease.hand_over` describes for LockBackendError.
+        After a cancellation this process keeps the lease and renews it. But the server may still
+        execute the command, so each renewal is trusted for at most `within` seconds, as after the
+        LockBackendError of `Lease.hand_over`.
 
         Args:
             within: Seconds after which the lease ends unless it is adopted. None: the lock's ttl.
 
         Returns:
-            A text for `lock.adopt()`.
+            The text that the other process passes to `lock.adopt()`.
         """
         operations = self._get_operations()
         return str(await operations.run(operations.hand_over(self, within)))

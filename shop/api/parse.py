@@ -86,9 +86,10 @@ def parse_product(parameters: Mapping[str, Any]) -> str:
 
 
 def parse_buyers(request: HttpRequest) -> int | None:
-    """Return the number of buyers who tried to buy, for the `undersold` units of a report, or None.
+    """Return the parameter `buyers`, the number of buyers who tried to buy, or None without it.
 
-    None means that the request has no parameter `buyers`.
+    From this number a report computes `undersold`, the units that are left although buyers who
+    tried to buy have no order.
     """
     # `product` is allowed, too, because the view reads it.
     parameters = parse_parameters(request, {"buyers", "product"})

@@ -64,7 +64,7 @@ def main() -> None:
             print(f"{buy.__name__}: passed")
             for run in runs:
                 wait_count += sum(step.kind == "waits" for step in run.steps)
-    print(f"waits: {wait_count > 0}")
+    print(f"a call waited for another: {wait_count > 0}")
 
 
 main()

@@ -41,12 +41,14 @@ def test_limit_of_many_orders_is_reached_without_listing_them_all() -> None:
 
 
 def list_orders_by_brute_force(step_counts: list[int]) -> list[str]:
-    """Return all orders, sorted by their number of switches and then alphabetically.
+    """Return every order of the calls' steps, such as AABB.
+
+    The orders are sorted by their number of switches between the calls, and then alphabetically.
 
     step_counts  the number of steps of each call
     """
-    turns = "".join(make_call_name(number) * count for number, count in enumerate(step_counts))
-    orders = {"".join(order) for order in permutations(turns)}
+    steps = "".join(make_call_name(number) * count for number, count in enumerate(step_counts))
+    orders = {"".join(order) for order in permutations(steps)}
     return sorted(orders, key=lambda order: (count_switches(order), order))
 
 

@@ -70,5 +70,5 @@ def test_lost_update_is_found_on_mariadb(mariadb_socket: Path, isolation_level: 
         "buy_plainly: AssertionError: 2 orders for 1 unit",
         "buy_with_a_row_lock: passed",
         "buy_with_a_condition: passed",
-        "waits: True",
+        "a call waited for another: True",
     ]

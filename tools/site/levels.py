@@ -31,7 +31,7 @@ def _ends_with_outcome(moves: Moves, schedule: str, outcome: str) -> bool:
 
 
 def _was_kept_waiting(moves: Moves, schedule: str) -> bool:
-    """Return whether B waited during a pause of A, and finds the unit sold in the last turn.
+    """Return whether B waited during a pause of A, and in the last turn was told `sold_out`.
 
     B waited during the pause if the last event of B before A resumes is `waits`.
     """

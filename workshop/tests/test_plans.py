@@ -83,7 +83,10 @@ def test_advice_for_pairs_is_printed_if_they_do_the_exercise(minutes: int) -> No
 
 @pytest.mark.parametrize("minutes", [90, 180])
 def test_minutes_of_a_lesson_add_up(minutes: int) -> None:
-    """The minutes to show, do and talk about a lesson add up to the minutes of its part."""
+    """Each part of a plan is a lesson with three phases: show, do and talk.
+
+    The minutes of the phases add up to the minutes of the part.
+    """
     for part_minutes, lesson_table in list_lesson_parts(minutes):
         assert sum(lesson_table[phase] for phase in ("show", "do", "talk")) == part_minutes
 

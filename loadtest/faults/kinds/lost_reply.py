@@ -127,7 +127,9 @@ class LostReplyFault(Fault):
             server = self.testbed.valkeys[1]  # Redlock's first server
             db = measure.REDLOCK_DB
         if trial.strategy["reserves"]:
-            # There is no lock. The victim's command takes a unit from the stock in Redis.
+            # There is no lock. The victim's command takes a unit from the stock in Redis. The first
+            # key is that of `counter`, with the reserved units. The second is that of `reserve`,
+            # with the stock.
             keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.strategy_name}}}:{trial.sale}"]
         return {key: measure.run_command(server, "DUMP", key, db=db) for key in keys}
 

@@ -115,8 +115,9 @@ def reconcile(sale: Sale, *, access_log: Iterable[str] = ()) -> dict[str, Any]:
     left          units left in PostgreSQL
     unsettled     promises on the stream whose order is not written yet
     sellable      units that Redis may still promise; None if Redis has no counter for the sale
-    undersold     unsold units that Redis will not promise
-    overpromised  units that Redis has promised or may promise, beyond the units in PostgreSQL
+    undersold     units in PostgreSQL that Redis has not promised and cannot promise any more
+    overpromised  unsettled promises and sellable units, as far as they exceed the units in
+                  PostgreSQL
     not_kept      numbers of lost orders: a buyer was answered `sold`, but the order is neither in
                   PostgreSQL nor on the stream
 
