@@ -249,8 +249,8 @@ class RecordedRush:
 #: A plant is a function that adds a violation to a rush, which a rule of the judge must find. If a
 #: violation is in the arguments of Judgement() and not in the history, it returns these arguments.
 Plant = Callable[[RecordedRush], Any]
-#: The argument of @violates_rules if no rule need find the violation. The verdict must then be `unknown`,
-#: or `oversold` if there are too many orders.
+#: The argument of @violates_rules if no rule need find the violation. The verdict must then be
+#: `unknown`, or `oversold` if there are too many orders.
 NO_RULE = ""
 #: Each plant with a strategy, and the rule that must find the violation under this strategy.
 PLANTS: list[tuple[Plant, str, str]] = []
