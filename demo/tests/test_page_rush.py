@@ -145,7 +145,7 @@ def test_rush_is_stopped_even_if_its_sale_cannot_be_closed(
     def raise_operational_error(**_: object) -> None:
         raise OperationalError
 
-    monkeypatch.setattr(opening, "close", raise_operational_error)
+    monkeypatch.setattr(opening, "close_open_sale", raise_operational_error)
     rush_folder.write_request()
     response = Client().post("/rush/stop")
     assert (response.status_code, rush_folder.is_stop_requested) == (503, True)
