@@ -129,7 +129,7 @@ class Driver:
         return self._run
 
     def _raise_stuck(self, actors: Sequence[Actor]) -> NoReturn:
-        """Raise Stuck, with the names of these calls and the timeline so far."""
+        """Raise Stuck, with the names of these actors and the timeline so far."""
         names = " and ".join(actor.name for actor in actors)
         raise Stuck(
             f"{names} did not move for {self._timeout:g} s. The timeline of {self._run.schedule} "

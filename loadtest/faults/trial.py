@@ -163,8 +163,8 @@ class Trial:
     def _measure_ttl(self) -> None:
         """Set `measured_ttl` to the seconds after which the victim's lock expires.
 
-        The trial is inconclusive if the measured ttl is much longer than the fault's ttl
-        (MEASURED_TTL_TOLERANCE).
+        The trial is inconclusive if the measured ttl is much longer than `ttl`, for which the fault
+        waits (MEASURED_TTL_TOLERANCE).
         """
         zookeeper = self.testbed.zookeeper
         if self.strategy["backend"] == "zookeeper" and zookeeper is not None:

@@ -208,7 +208,8 @@ def group_by_product(
     products.
 
     earlier  the events before `events`. They show the products of attempts that began before
-             `events`. If such a product is not in `events`, the attempt's events are left out
+             `events`. Such an attempt is left out if no attempt that began in `events` has its
+             product
     """
     products = _map_attempts_to_products(events)
     events_by_product: dict[str, list[Event]] = {product: [] for product in products.values()}

@@ -15,7 +15,7 @@ _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
 
-class AttemptHandler(NamedTuple):
+class AttemptThread(NamedTuple):
     """The thread of a node that worked on an attempt.
 
     An attempt is all requests with one Idempotency-Key. So it may have several handlers.
@@ -161,7 +161,7 @@ class LockHold:
     In this time the holder acts as if it held the lock, even if the lock has expired. A grant is
     the success of one acquisition. Times are monotonic, in nanoseconds.
 
-    handler          the handler of the holder's purchase
+    attempt_thread   the node's thread that works on the holder's purchase
     token            the token of the grant
     fence            the fence of the grant; None if the lock has no fence
     requested_at     when the holder began to acquire the lock; 0 if that was not recorded
@@ -172,7 +172,7 @@ class LockHold:
     released_token   the token that the holder sent to release; empty if it was not recorded
     """
 
-    handler: AttemptHandler
+    attempt_thread: AttemptThread
     token: str
     fence: int | None
     requested_at: int
@@ -184,11 +184,11 @@ class LockHold:
 
     @property
     def attempt(self) -> str:
-        return self.handler.attempt
+        return self.attempt_thread.attempt
 
     @property
     def node(self) -> str:
-        return self.handler.node
+        return self.attempt_thread.node
 
 
 @dataclass(slots=True)
@@ -251,37 +251,37 @@ class ProductHistory:
     def holds(self) -> list[LockHold]:
         """All holds of the product's lock, in the order in which they began."""
         holds: list[LockHold] = []
-        requested_at: dict[AttemptHandler, int] = {}
-        open_holds: dict[AttemptHandler, LockHold] = {}
-        released_holds: dict[AttemptHandler, LockHold] = {}
+        requested_at: dict[AttemptThread, int] = {}
+        open_holds: dict[AttemptThread, LockHold] = {}
+        released_holds: dict[AttemptThread, LockHold] = {}
         for event in self._node_events():
-            handler = get_handler(event)
+            attempt_thread = get_attempt_thread(event)
             kind = event["f"]
             if kind == "acquire":
-                requested_at[handler] = event["t"]
-                # If the handler still has an open hold, its release was not recorded. That hold
+                requested_at[attempt_thread] = event["t"]
+                # If the thread still has an open hold, its release was not recorded. That hold
                 # ended with its last event.
-                open_holds.pop(handler, None)
+                open_holds.pop(attempt_thread, None)
             elif kind == "acquired" and event["type"] == "ok":
                 hold = LockHold(
-                    handler,
+                    attempt_thread,
                     token=event.get("token", ""),
                     fence=event.get("fence"),
-                    requested_at=requested_at.pop(handler, 0),
+                    requested_at=requested_at.pop(attempt_thread, 0),
                     start=event["t"],
                     end=event["t"],
                 )
-                open_holds[handler] = hold
+                open_holds[attempt_thread] = hold
                 holds.append(hold)
-            elif handler in open_holds:  # an event during the hold, or its release
-                hold = open_holds[handler]
+            elif attempt_thread in open_holds:  # an event during the hold, or its release
+                hold = open_holds[attempt_thread]
                 hold.end = event["t"]
                 if kind in {"release", "released"}:
                     hold.is_released = True
                     hold.released_token = event.get("token") or ""
-                    released_holds[handler] = open_holds.pop(handler)
-            if kind == "released" and handler in released_holds:
-                released_holds.pop(handler).release_outcome = event.get("outcome") or ""
+                    released_holds[attempt_thread] = open_holds.pop(attempt_thread)
+            if kind == "released" and attempt_thread in released_holds:
+                released_holds.pop(attempt_thread).release_outcome = event.get("outcome") or ""
         return holds
 
     @cached_property
@@ -291,28 +291,28 @@ class ProductHistory:
         If an order was promised (the event `reserved` with an order), the promise is its commit.
         """
         commits: list[Commit] = []
-        holds_by_handler = group_by(self.holds, attrgetter("handler"))
-        last_reads: dict[AttemptHandler, Event] = {}
+        holds_by_thread = group_by(self.holds, attrgetter("attempt_thread"))
+        last_reads: dict[AttemptThread, Event] = {}
         # The orders that have a commit already. None is one of them, so that a `reserved` event
         # without an order is not taken for a promise.
         committed_orders: set[OrderNumber | None] = {None}
-        open_commits: dict[AttemptHandler, Commit] = {}
+        open_commits: dict[AttemptThread, Commit] = {}
         for event in self._node_events():
-            handler = get_handler(event)
+            attempt_thread = get_attempt_thread(event)
             kind = event["f"]
             # A retried request gets the order that was promised before. That is no new promise.
             is_promise = kind == "reserved" and event.get("order") not in committed_orders
             if kind == "after_read":
-                last_reads[handler] = event
+                last_reads[attempt_thread] = event
             elif is_promise or kind == "before_commit":
                 committed_orders.add(event.get("order"))
                 # The event of a promise also has the stock that was read before it.
-                read_event = event if is_promise else last_reads.get(handler)
-                commit = _make_commit(event, read_event, holds_by_handler.get(handler, ()))
-                open_commits[handler] = commit
+                read_event = event if is_promise else last_reads.get(attempt_thread)
+                commit = _make_commit(event, read_event, holds_by_thread.get(attempt_thread, ()))
+                open_commits[attempt_thread] = commit
                 commits.append(commit)
-            elif kind == "after_commit" and handler in open_commits:
-                open_commits.pop(handler).done_at = event["t"]
+            elif kind == "after_commit" and attempt_thread in open_commits:
+                open_commits.pop(attempt_thread).done_at = event["t"]
         return commits
 
     def _node_events(self) -> Iterator[Event]:
@@ -323,7 +323,7 @@ def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHol
     """Return the commit that begins with `event`. It contains the hold during which it began.
 
     read_event  the event of the last read of the stock before the commit
-    holds       the holds of the commit's handler: the node's thread that worked on the attempt
+    holds       the holds of the node's thread that committed
     """
     commit = Commit(event["attempt"], event["t"], order=event.get("order"), sale=event.get("sale"))
     for hold in holds:
@@ -335,8 +335,8 @@ def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHol
     return commit
 
 
-def get_handler(event: Event) -> AttemptHandler:
-    """Return the handler of a node's event: the thread that recorded it, and the attempt."""
-    return AttemptHandler(
+def get_attempt_thread(event: Event) -> AttemptThread:
+    """Return the thread that recorded a node's event, with the attempt on which it worked."""
+    return AttemptThread(
         event.get("node", ""), event.get("pid", 0), event.get("thread", 0), event["attempt"]
     )

@@ -250,5 +250,5 @@ def _is_same_owner(first: LockHold, second: LockHold) -> bool:
     Their attempts may differ: a thread that has a reentrant lock may acquire it again for another
     buyer's attempt.
     """
-    has_same_thread = first.handler.thread_of_node == second.handler.thread_of_node
+    has_same_thread = first.attempt_thread.thread_of_node == second.attempt_thread.thread_of_node
     return first.token != "" and first.token == second.token and has_same_thread

@@ -14,7 +14,7 @@ from typing import Any
 
 from loadtest.judge.finding import Case, make_order_case
 from loadtest.judge.history import DAMAGED, Event
-from loadtest.judge.intervals import Commit, LockHold, Request, get_handler, group_by
+from loadtest.judge.intervals import Commit, LockHold, Request, get_attempt_thread, group_by
 from loadtest.judge.mechanism import Mechanism
 from loadtest.judge.outcomes import BEGUN_OUTCOMES, OUTCOMES
 from loadtest.judge.required_fields import (
@@ -143,8 +143,8 @@ def missing_fields(record: SaleRecord) -> Iterator[Case]:
 def missing_events(record: SaleRecord) -> Iterator[Case]:
     """Rule: before each event, the node recorded the events that must precede it."""
     for key, events in record.node_events_by_key.items():
-        for handler_events in group_by(events, get_handler).values():
-            gap = _find_first_gap(handler_events, record.mechanism)
+        for thread_events in group_by(events, get_attempt_thread).values():
+            gap = _find_first_gap(thread_events, record.mechanism)
             if gap is not None:
                 kind, missing_kind = gap
                 yield Case(
@@ -155,7 +155,7 @@ def missing_events(record: SaleRecord) -> Iterator[Case]:
 def _find_first_gap(events: Sequence[Event], mechanism: Mechanism) -> tuple[str, str] | None:
     """Return the kind of the first event that lacks its preceding event, and the missing kind.
 
-    events  the events of one handler
+    events  the events of one thread that worked on one attempt
     """
     kinds: set[str] = set()
     for event in events:

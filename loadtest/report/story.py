@@ -92,8 +92,9 @@ def get_buyer_name(attempt: str) -> str:
 
 
 def find_last_commits(history: ProductHistory) -> dict[str, Commit]:
-    """Return the last commit of each attempt. If it has several commits, only the last succeeded.
+    """Return the last commit of each attempt.
 
+    A node may have retried a COMMIT of the attempt after a failure, so only the last can be valid.
     An answer `sold` proves that there was a commit. If the commit was not recorded, the returned
     commit has the time of the answer.
     """

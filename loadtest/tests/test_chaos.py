@@ -32,7 +32,7 @@ from loadtest.faults.chaos_rush import (
 )
 from loadtest.faults.kinds.partition import PartitionFault
 from loadtest.faults.testbed import RIVALS_NODE, TTL_SECONDS, Testbed, run_in_parallel
-from loadtest.judge.intervals import AttemptHandler, LockHold
+from loadtest.judge.intervals import AttemptThread, LockHold
 from loadtest.judge.run import Cell
 from loadtest.judge.verdict import EXIT_CODES
 from loadtest.stack.client import ShopUnreachable
@@ -220,10 +220,10 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
     start   the time at which the hold began, in seconds
     fields  further fields of the hold, or ones that replace the usual fields
     """
-    handler = AttemptHandler(node="A", pid=1, thread=1, attempt=attempt)
+    attempt_thread = AttemptThread(node="A", pid=1, thread=1, attempt=attempt)
     times = {"requested_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
     hold_fields = {"fence": SECOND_FENCE, "release_outcome": "expired", **times, **fields}
-    return LockHold(handler, token=attempt, **hold_fields)
+    return LockHold(attempt_thread, token=attempt, **hold_fields)
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ class UnenterableResponse(FakeResponse):
 
 @pytest.mark.parametrize("step", ["connect", "buy"])
 def test_unexpected_error_in_a_step_ends_the_rush(step: str) -> None:
-    """An error of the load test itself in one buyer's task must end the whole rush.
+    """An unexpected error in one buyer's task ends the whole rush, with a TargetError.
 
     If it only ended the task, the rush would wait for that buyer until the deadline. Here the error
     is raised when Locust counts a response, in one of the methods of TargetRequester: in connect(),

@@ -202,7 +202,7 @@ class AsyncRedisLock(Options[AsyncLease]):
             return reply
 
         def on_release_reply(reply: Reply) -> None:
-            """Have the watchdog repeat a release that failed."""
+            """If the release failed, abandon the token: the watchdog then repeats the release."""
             if reply.exception() is not None:
                 resources.watchdog.abandon(token, self)
 

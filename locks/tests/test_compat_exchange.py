@@ -29,7 +29,8 @@ def test_waiters_with_one_token_exclude_each_other(
         attempts = [
             run_in_thread(lambda: make_compat_lock().acquire(token="task-1")) for _ in range(2)
         ]
-        wait_until_queued(RedisLock(client, "job", key="job", ttl=1), 2)  # the queue of this key
+        # Both kinds of lock use the same queue if they have the same key.
+        wait_until_queued(RedisLock(client, "job", key="job", ttl=1), 2)
     eventually(lambda: any(attempt.done() for attempt in attempts))
     assert sum(attempt.done() for attempt in attempts) == 1
     # Release the lock of the first waiter, and then that of the second one.

@@ -138,9 +138,10 @@ def test_interrupted_waiter_releases_a_granted_lock(
 ) -> None:
     """A waiter is interrupted, but stays in the queue, because its last command is lost.
 
-    Later a release gives the lock to its token, and the process receives a wake-up for the token.
-    The process then releases the lock at once. (It would also release such a token in the
-    background. In this test that happens only after a minute.)
+    The holder then releases the lock, and the server grants it to the waiter that is still in the
+    queue. The process of this waiter receives the wake-up, finds no waiter for it, and releases
+    the lock at once. (The watchdog would also release the lock, but in this test only after a
+    minute.)
     """
 
     def interrupt(*_: object) -> None:

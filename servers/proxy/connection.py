@@ -28,7 +28,7 @@ class ProxyRule:
 
     match  the bytes that the request contains
     after  bytes that the same connection must have sent before the request; empty for none
-    loses  what the proxy loses: `reply`; `request`, which then never reaches the server; `nothing`,
+    loses  what the proxy drops: `reply`; `request`, which then never reaches the server; `nothing`,
            if the request is only noticed
     reply  the first chunk of the lost reply; empty until it is lost
     fired  whether the reply or the request was lost, or the request was noticed. It is set before

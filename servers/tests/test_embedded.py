@@ -190,7 +190,10 @@ def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_start_waits_for_a_server_that_another_process_is_starting(tmp_path: Path) -> None:
-    """The process that started the server may end before the server is ready."""
+    """start() finds a running server that is not ready yet, and waits for it.
+
+    The process that started the server may have ended before the server was ready.
+    """
     server = Postgres(tmp_path / "data", runtime_folder=make_runtime_folder())
     server.start()
     try:

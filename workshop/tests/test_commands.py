@@ -96,7 +96,7 @@ def test_repeated_undecided_check_counts_as_a_refusal(commands: Commands, out: C
     """The same code is checked four times, and each check is undecided.
 
     The first check does not count. The other three count as refusals, so after them the participant
-    may see the solution.
+    may see the solution. The field `codes` has the code of each refusal, such as `undecided`.
     """
     record = commands.progress.get_record(lessons()[1])
     assert commands.run("check") == UNDECIDED

@@ -45,8 +45,8 @@ def test_files_written_by_the_workshop_are_not_saves(tmp_path: Path) -> None:
     assert poll_twice(save_watcher) == ([], [])
 
 
-def test_missing_file_can_be_ignored(tmp_path: Path) -> None:
-    """ignore() of a missing file has no effect: the file is reported when it is saved later."""
+def test_ignoring_a_missing_file_has_no_effect(tmp_path: Path) -> None:
+    """The file is reported when it is saved later."""
     file = tmp_path / "ex01.py"
     save_watcher = SaveWatcher(tmp_path)
     save_watcher.ignore(file)

@@ -229,7 +229,8 @@ def test_admin_forms_work_under_the_shops_role(roles: Roles, tmp_path: Path) -> 
 def run_settle_command(node: Node) -> Iterator[None]:
     """Run `manage.py settle` with the node's environment until the block ends.
 
-    The command writes the orders of promises, units that Redis has sold under `reserve`.
+    Under the strategy `reserve` Redis sells the units, and this command writes the orders to the
+    database later.
     """
     with node.log.open("ab") as log:
         process = subprocess.Popen(

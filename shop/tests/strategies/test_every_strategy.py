@@ -242,11 +242,13 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
             lambda: not restock.is_between_steps() or has_waiting_statement(),
             what="the restock has ended, or waits for the buyer",
         )
+        # If the restock has begun a statement and not ended, it waits for the buyer's row lock.
         has_to_wait = restock.is_between_steps()
         assert has_to_wait == STRATEGIES[lock].holds_row
         reply = buyer.finish()
         new_sale = restock.finish()
-    count_orders_and_stock()  # settles all promises
+    # Under `reserve` this writes the orders that Redis has promised, before the orders are counted.
+    count_orders_and_stock()
     old_sale.refresh_from_db()
     orders_of_old = old_sale.orders.count()
     orders_of_new = new_sale.orders.count()

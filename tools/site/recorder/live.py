@@ -384,8 +384,8 @@ def record_moves(strategy: str, recorded_moves: Moves | None = None) -> Moves:
     If two orders begin with the same turns, these turns must have the same events and states in
     both orders. Otherwise this function raises AssertionError.
 
-    recorded_moves  the moves of the earlier recording. A buyer that completed a move in a turn of
-                    that recording gets more time to complete it
+    recorded_moves  the moves of the earlier recording. If a buyer completed its move there, it gets
+                    more time for the same move here, because the machine may be slower
     """
     moves: Moves = {}
     for trace in Recorder(strategy, recorded_moves).record_traces():

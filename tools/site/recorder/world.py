@@ -230,7 +230,7 @@ class PlayedSchedule:
     def _resume(self) -> None:
         """Let A's process continue after a pause. A then waits for its next turn."""
         self.buyers["A"].send_signal(signal.SIGCONT)
-        self.buyers["A"].status = "stopped"
+        self.buyers["A"].status = "stopped"  # between two moves, and not by a signal
         self._read_events_until_blocked(BLOCKED_AFTER_SECONDS)
 
     def _kill(self) -> None:
