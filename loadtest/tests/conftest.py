@@ -55,7 +55,8 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """
     for name in EXTERNAL_SERVER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(embedded, "read_env", lambda: None)  # the file .env may also name servers
+    # The file .env may contain addresses of external servers, too, so it is not read.
+    monkeypatch.setattr(embedded, "read_env", lambda: None)
     monkeypatch.setattr(output, "RESULTS", tmp_path / "results")
     return tmp_path / "results"
 

@@ -46,8 +46,8 @@ def open_page(
     """Open a tab, and check the page at the end.
 
     The page must have sent no request to another machine, and logged no error or warning. Its
-    Content-Security-Policy must be strict, and must have blocked nothing. What the stack logs
-    meanwhile is printed, so that pytest shows it if the test fails.
+    Content-Security-Policy must be strict, and must have blocked nothing. At the end the new lines
+    of the stack's log are printed, so that pytest shows them if the test fails.
 
     address  a path of the shop, or a whole URL
     """
@@ -104,7 +104,7 @@ def wait_for_rush_end(page: Page) -> None:
     page.wait_for_function(
         "([running, idle]) => texts.includes(running) && texts.at(-1) === idle",
         arg=[RUNNING_TEXT, IDLE_TEXT],
-        timeout=2 * RUSH_TIMEOUT_MS,  # for the begin and for the end
+        timeout=2 * RUSH_TIMEOUT_MS,  # once until the rush begins, and once until it ends
     )
 
 

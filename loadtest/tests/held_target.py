@@ -1,4 +1,4 @@
-"""A target whose buyers wait until a test releases them, and Locust processes that rush it.
+"""A target whose buyers wait until a test releases them, and Locust processes that buy there.
 
 The file `hold-prepare` makes buyers wait in prepare(), and the file `hold-buy` in buy(). If a file
 contains "0", the buyers with even numbers wait. If it contains "1", those with odd numbers wait.
@@ -116,7 +116,7 @@ class HeldTarget:
     held_parities  method -> which buyers wait in it: "0" for even numbers, "1" for odd numbers
     """
 
-    def __init__(self, folder: Path, **held_parities: str) -> None:
+    def __init__(self, folder: Path, **held_parities: str) -> None:  # such as buy="0"
         self.folder = folder
         self.target = folder / "my_shop.py"
         self.target.write_text(TARGET_SOURCE)
@@ -124,9 +124,7 @@ class HeldTarget:
             (folder / f"hold-{method}").write_text(parity)
 
     def wait_for_buyers(self, method: str, parity: int) -> int:
-        """Wait until four buyers are at the place in a method where they may be made to wait.
-
-        Return the pid of their process.
+        """Wait until four buyers have written the pid of their process, and return the pid.
 
         method  prepare or buy
         parity  0 for buyers with even numbers, 1 for those with odd numbers
@@ -146,16 +144,16 @@ class HeldTarget:
             what=f"4 buyers wait in {method}()",
             timeout=60,
         )
-        (pid,) = set(read_pids())
+        (pid,) = set(read_pids())  # buyers with the same parity are in the same process
         return int(pid)
 
     def release_buyers(self, method: str) -> None:
-        """Let the buyers continue who wait in this method."""
+        """Let all buyers that wait in this method continue."""
         (self.folder / f"hold-{method}").unlink()
 
 
 class HeldLocust(HeldTarget):
-    """Processes of Locust's own command that rush a HeldTarget; a context manager.
+    """Processes of Locust's own command that run rushes on a HeldTarget; a context manager.
 
     host         the address of the shop
     master_port  the port at which a master listens for workers

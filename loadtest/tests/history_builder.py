@@ -11,7 +11,7 @@ from loadtest.judge.intervals import ProductHistory, Request
 from loadtest.judge.outcomes import get_event_type
 from loadtest.judge.verdict import Judgement
 
-#: The product of every sale. `make faults` names its products so: the fault, then the strategy.
+#: The product of every sale. Its name has the form FAULT-STRATEGY, as in `make faults`.
 PRODUCT = "pause-token"
 
 
@@ -40,13 +40,13 @@ class HistoryBuilder:
         event: Any = {"t": round(ms * 1e6), **fields}
         self.events.append(event)
 
-    def _add_of_buyer(self, ms: float, key: str, **fields: Any) -> None:
+    def _add_buyer_event(self, ms: float, key: str, **fields: Any) -> None:
         common = {"by": "buyer", "f": "buy", "attempt": key, "product": PRODUCT}
         self._add(ms, **common, **self.buyer_fields, **fields)
 
     def request(self, ms: float, key: str, node: str = "A") -> None:
         """Record that a buyer sends a request to a node."""
-        self._add_of_buyer(ms, key, type="invoke", node=node)
+        self._add_buyer_event(ms, key, type="invoke", node=node)
 
     def answer(
         self,
@@ -63,7 +63,7 @@ class HistoryBuilder:
         """
         sold_fields = {"order": order, "replayed": False} if outcome == "sold" else {}
         answer_fields = {"outcome": outcome, **sold_fields, **fields}
-        self._add_of_buyer(ms, key, type=get_event_type(outcome), **answer_fields)
+        self._add_buyer_event(ms, key, type=get_event_type(outcome), **answer_fields)
 
     def record(self, ms: float, key: str, f: str, type: str = "ok", **fields: Any) -> None:
         """Record an event of a node.
@@ -165,6 +165,7 @@ class HistoryBuilder:
             stock_left=self.stock_left if stock_left is None else stock_left,
             orders=self.orders,
             buyers_without_retry=frozenset(buyers_without_retry),
+            # The requested stock, and the stock with which the sale began.
             **{"initial_stock": self.stock, "opening_stock": self.stock, "ttl": 1.0, **fields},
         )
 

@@ -348,7 +348,7 @@ def sell_two_units_in_one_order(rush: RecordedRush) -> None:
     So three orders are for four units. Buyer 3 is still answered `sold`.
     """
     rush.history.orders[0]["amount"] = 2
-    rush.history.final_stock = 0
+    rush.history.final_stock = 0  # by default it would be 1: four units less three orders
     del rush.history.orders[3]
 
 

@@ -39,7 +39,7 @@ CHROMIUM_OPTIONS = (
 )
 #: Where the attacker's page comes from. To a browser, another port of the same host is the same
 #: site. With DNS rebinding, the page was loaded from the attacker's server, and then the host name
-#: of that server was changed to resolve to 127.0.0.1. So it seems to be the target's.
+#: of that server was changed to resolve to 127.0.0.1. So the page seems to come from the target.
 ORIGINS = ("another site", "another port", "DNS rebinding")
 #: The ways in which a page can send a POST to another origin: a form that is URL-encoded, a form of
 #: text/plain, and fetch() in two modes.
@@ -180,8 +180,8 @@ ATTACKS_ON_LOCUST = {
     # A form of text/plain sends `name=value`. Here that is a JSON object whose host is "=".
     "another class of users": ("/user", {'{"user_class_name": "ShopUser", "host": "': '"}'}),
 }
-#: The same for the shop. Some attacks have their fields in the query string, because the shop could
-#: not parse a body of text/plain.
+#: What an attack would cause -> the path and the fields of its POST to the shop. Some attacks have
+#: their fields in the query string, because the shop could not parse a body of text/plain.
 ATTACKS_ON_SHOP = {
     "a purchase": ("/buy", {"product": "apple", "buyer": "mallory", "lock": "none"}),
     "a purchase that holds the lock": (
@@ -350,9 +350,10 @@ def test_foreign_page_changes_nothing(
 def test_foreign_page_reads_nothing(
     servers: Servers, context: BrowserContext, target: str, origin: str
 ) -> None:
-    """A foreign page can read no answer. With DNS rebinding, it can read that it was refused.
+    """A foreign page can read no answer, except refusals (status 403) after DNS rebinding.
 
-    In that case the browser takes the page for one of the target's own pages.
+    After DNS rebinding the page has the target's origin, so the browser lets it read every answer.
+    The target therefore refuses all its requests.
     """
     is_locust = target == "locust"
     port = servers.locust_port if is_locust else servers.shop_port
@@ -371,7 +372,7 @@ def assert_refused(attacker: Attacker, attack: str) -> None:
 
     With DNS rebinding the page can read the refusals.
 
-    attack  the attack, as a message names it
+    attack  a short description of the attack, for the messages of failed assertions
     """
     assert attacker.statuses, f"{attack}: the page should have sent a request"
     assert set(attacker.statuses) <= {400, 403}, f"{attack}: the target should refuse every request"

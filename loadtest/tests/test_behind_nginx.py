@@ -54,7 +54,7 @@ ANNOUNCED_BYTES = 15_000_000
 SENT_BYTES = 14_000_000
 MEGABYTE = 1_000_000
 #: How often the answer times are measured. On a busy machine some measurements are slow. If a crowd
-#: blocks nginx, all of them are.
+#: (many slow clients) blocks nginx, every measurement is slow.
 MEASUREMENTS = 5
 #: nginx accepts this many log-ins of one address at once, and answers 429 to the next ones.
 ACCEPTED_LOGINS = 5
@@ -177,8 +177,8 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     ):
         yield stack
         for node in stack.nodes:
-            # Kill it at once. Otherwise it would finish the purchases of the last crowd, which take
-            # 5 s each.
+            # Kill the node at once. Otherwise it would finish the purchases of the crowd (many slow
+            # clients) in the last test, which take 5 s each.
             node.stop(0)
 
 

@@ -112,7 +112,11 @@ def test_run_without_evidence_of_a_disturbance_is_inconclusive() -> None:
 
 
 def test_run_is_inconclusive_if_three_rushes_lack_evidence() -> None:
-    """Without evidence, a disturbance may not have happened. In two rushes that may be chance."""
+    """A disturbance, a fault in a rush, may not have happened if there is no evidence of it.
+
+    In two rushes the evidence may be missing by chance. If it is missing in three rushes, the run
+    is inconclusive.
+    """
     sales = [make_cell("redis"), *CELLS_OF_BROKEN_CANARIES]
     rushes = [make_rush("evict", unseen=["kill_node"], cells=sales) for _ in range(3)]
     assert chaos.choose_exit_code(rushes[:2]) == 0
@@ -210,8 +214,8 @@ def test_violation_of_a_sound_strategy_is_always_a_failure(violating_cell: Cell)
 #: The fences of two holds that begin a ttl apart differ by this. A fence is approximately the
 #: time of its grant, in microseconds.
 TTL_IN_FENCES = round(TTL_SECONDS * 1e6)
-#: The fence of the second hold in a test, and of the first one if it has no other.
-SECOND_FENCE = 1
+#: The fence of each hold, except for holds to which a test gives another fence.
+DEFAULT_FENCE = 1
 
 
 def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
@@ -222,7 +226,7 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
     """
     attempt_thread = AttemptThread(node="A", pid=1, thread=1, attempt=attempt)
     times = {"requested_at": 0, "start": round(start * 1e9), "end": round((TTL_SECONDS + 1) * 1e9)}
-    hold_fields = {"fence": SECOND_FENCE, "release_outcome": "expired", **times, **fields}
+    hold_fields = {"fence": DEFAULT_FENCE, "release_outcome": "expired", **times, **fields}
     return LockHold(attempt_thread, token=attempt, **hold_fields)
 
 
@@ -233,8 +237,8 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
         ({}, TTL_SECONDS, ["overlap"], True),
         ({}, TTL_SECONDS - 0.1, ["overlap"], False),
         # The starts are too close, so the fences have to be a ttl apart.
-        ({"fence": SECOND_FENCE - TTL_IN_FENCES}, TTL_SECONDS - 0.1, ["overlap"], True),
-        ({"fence": SECOND_FENCE - TTL_IN_FENCES + 1}, TTL_SECONDS - 0.1, ["overlap"], False),
+        ({"fence": DEFAULT_FENCE - TTL_IN_FENCES}, TTL_SECONDS - 0.1, ["overlap"], True),
+        ({"fence": DEFAULT_FENCE - TTL_IN_FENCES + 1}, TTL_SECONDS - 0.1, ["overlap"], False),
         # A violation: a lock without a fence, a released lease, or a second kind of violation.
         ({"fence": None}, TTL_SECONDS, ["overlap"], False),
         ({"release_outcome": "released"}, TTL_SECONDS, ["overlap"], False),
@@ -273,7 +277,7 @@ def test_two_holders_are_excused_only_if_the_first_lease_expired(
 def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
     """If DISTURBANCES has n entries, the first n draws return each entry once.
 
-    So do the next n draws. Some entries have the same name.
+    The next n draws return each entry once more. Some entries have the same name.
     """
     count_by_name = Counter(disturbance.name for disturbance in DISTURBANCES)
     for seed in range(5):
@@ -351,7 +355,7 @@ def test_disturbances_of_the_same_servers_run_one_by_one() -> None:
     def check_is_alone(testbed: Testbed, rng: Random) -> str:
         nonlocal running_count
         running_count += 1
-        time.sleep(0.02)  # so that another disturbance would begin meanwhile
+        time.sleep(0.02)  # long enough for another disturbance to begin
         assert running_count == 1, "no other disturbance should run"
         running_count -= 1
         return "alone"

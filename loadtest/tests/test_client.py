@@ -13,7 +13,7 @@ from loadtest.stack.client import Shop, ShopUnreachable
 
 @pytest.mark.parametrize("status", ["200 OK", "503 Service Unavailable"])
 def test_answer_cut_off_in_its_body_counts_as_no_answer(status: str) -> None:
-    """The answer has a Content-Length of 99, but only one byte: its node died meanwhile."""
+    """The answer has a Content-Length of 99, but only one byte, as if its node had died."""
 
     def send_first_bytes() -> None:
         client, _ = server.accept()

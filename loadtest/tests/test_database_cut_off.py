@@ -17,6 +17,7 @@ from loadtest.faults.testbed import NODE_SETTINGS, Testbed
 from loadtest.stack.client import Shop
 from servers.tests.polling import eventually
 
+#: The ttl of each lock, and the longest time for which a watchdog renews a lock.
 TTL_SECONDS, MAX_HOLD_SECONDS = 1.0, 2.0
 # The load test may not import the shop. So the next two are copies of values in
 # shop/ops/postgres.py: the one in TIMEOUTS_MS for idle transactions, and REPLY_TIMEOUT_SECONDS.
@@ -34,7 +35,7 @@ RENEWED_STRATEGIES = ("redis", "token-watchdog", "reentrant", "fence-at-write")
 LIMITED_HOLD_SETTINGS = {
     "SHOP_LOCK_TTL": str(TTL_SECONDS),
     "SHOP_LOCK_MAX_HOLD": str(MAX_HOLD_SECONDS),
-    "SHOP_LOCK_WAIT": "12",  # longer than the bounds of a test together with SLACK_SECONDS
+    "SHOP_LOCK_WAIT": "12",  # more than the longest bound in the test plus SLACK_SECONDS
 }
 
 
@@ -151,7 +152,8 @@ def test_other_node_sells_soon_after_the_holders_node_is_cut_off(
         for case, purchase in purchases_on_a.items():
             status, outcome = purchase.result(60)
             assert status == 503, case
-            # It is `busy` if node A finally reads that PostgreSQL ended its idle transaction.
+            # `busy` is the outcome if node A finally reads that PostgreSQL ended its idle
+            # transaction.
             assert outcome in ("unavailable", "lost", "busy"), case
     testbed.database_proxy.pass_on()
     for case, sale in sales.items():

@@ -47,7 +47,7 @@ def test_database_is_chosen_by_the_option_or_by_the_url(
 ) -> None:
     """If the option --database has its default, POSTGRES, DATABASE_URL decides.
 
-    If the option names the database of the URL, the choice is the same.
+    If the option and the URL agree on the database, they may both be given.
     """
     assert choose_database(option, url) == expected
     assert choose_database(expected, url) == expected
@@ -150,7 +150,7 @@ def test_mode_that_only_mariadb_has_is_refused_on_mysql() -> None:
 def test_collation_unusable_for_keys_is_refused(
     mariadb_server: MariaDB, collation: str, has_table: bool
 ) -> None:
-    """The database must store any idempotency key, and must not take two different keys for equal.
+    """The database must store any idempotency key, and must not treat different keys as equal.
 
     latin1 cannot store every key, and utf8mb4_bin ignores spaces at the end.
 

@@ -39,7 +39,8 @@ class SlowShop:
 
     def buy(self, **_: Any) -> tuple[int, dict[str, str]]:
         with self.lock:
-            # Meanwhile let_remaining_buyers_buy() reads the clock, and must not give up.
+            # During this time let_remaining_buyers_buy() reads the clock. It must not conclude that
+            # the sale has stopped.
             time.sleep(0.03)
             self.now += 1.0
             is_first = next(self.answer_numbers) == 0
@@ -69,8 +70,8 @@ def test_drain_waits_for_all_answers_on_a_slow_machine(
 ) -> None:
     """In the drain, the last phase of a fault, the remaining buyers of a trial buy.
 
-    Each answer takes a second of the shop's clock. The last answer comes later than a wait for a
-    lock may take, but the drain waits for all answers.
+    Each answer takes a second of the shop's clock. All answers together take longer than the time
+    without an answer after which a sale counts as stopped. The drain still waits for all of them.
     """
     shop = SlowShop()
     for module in (runner, fault_buyer):

@@ -99,7 +99,7 @@ def change_nodes(testbed: Testbed, folder: Path, sitecustomize: str) -> Iterator
 def rivals_slower_than_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the rivals stopped one ttl longer than usual, so that the first rival's lock expires.
 
-    This stands for a machine that is too slow.
+    The rivals would be as late on a machine that is too slow.
     """
     resume_rivals = Trial.resume_rivals
 
@@ -250,8 +250,8 @@ def test_buyer_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbe
 def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]) -> None:
     """A cell is the judged sale of a strategy under a fault. Its verdict is `unknown` here.
 
-    The reason is the first error: each method of the fault that is named in `steps` raises one. The
-    next fault on the same testbed works.
+    Each method of the fault in `steps` raises an error. The first error is the reason for the
+    verdict. The next fault on the same testbed works.
     """
     with pytest.MonkeyPatch.context() as patch:
         for step in steps:
@@ -392,7 +392,7 @@ def test_rush_of_chaos_waits_for_servers_that_do_not_answer_yet(
 def test_chaos_stops_at_a_violation_and_records_seed_and_history(
     monkeypatch: pytest.MonkeyPatch, results: Path
 ) -> None:
-    """The only strategy is `none`, which chaos takes for a sound one here. It oversells at once.
+    """The only strategy is `none`, which oversells at once. Here chaos expects it to be sound.
 
     UNBROKEN_STRATEGIES are sound, so they must not break. CANARIES are the flawed strategies.
     """

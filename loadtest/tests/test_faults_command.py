@@ -182,7 +182,7 @@ def test_results_are_written_after_each_fault(
 def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
     """The exit code is 1 if a cell has a violation, even if other cells are inconclusive.
 
-    If no cell has one and some are inconclusive, it is 6.
+    Without a violation, the exit code is 6 if a cell is inconclusive.
     """
     strategies = [describe_strategy(name) for name in STRATEGIES]
     expected_cells = make_cells("crash", strategies)

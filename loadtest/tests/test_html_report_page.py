@@ -112,7 +112,7 @@ def test_timeline_of_200_buyers_is_drawn(page: Page, tmp_path: Path) -> None:
 
 
 def test_two_overlapping_holds_under_a_pause_are_hatched(page: Page, tmp_path: Path) -> None:
-    """Under `token` two buyers hold the lock at the same time. Their lanes are hatched meanwhile.
+    """Under `token` two buyers hold the lock at once. Their lanes are hatched for this time.
 
     Under `redis` no holds overlap, and nothing is hatched.
     """

@@ -87,7 +87,7 @@ class CorrectShop:
             if self._happens(0.1):
                 self.history.answer(self.now, key, self.random.choice(("unavailable", "busy")))
                 continue
-            pid = self.random.randrange(10, 14)
+            pid = self.random.randrange(10, 14)  # node A has processes 10 and 12, node B 11 and 13
             node = "A" if pid % 2 == 0 else "B"
             try:
                 order = yield from self._serve(key, {"node": node, "pid": pid})

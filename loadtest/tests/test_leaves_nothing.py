@@ -193,9 +193,9 @@ def start_command(clone_with_servers: Path) -> Iterator[Callable[..., Command]]:
 
 
 def read_server_users(root: Path) -> list[dict[str, Any]]:
-    """Return the processes that use the servers, each with the processes that it started.
+    """Return the entries of users.json, one for each process that uses the servers.
 
-    They are registered in users.json. Each has a list `children`.
+    The list `children` of an entry has the processes that this process started.
     """
     return list(json.loads((root / "var" / "users.json").read_text())["users"])
 
@@ -242,7 +242,7 @@ def test_next_command_cleans_up_after_a_killed_one(
 ) -> None:
     """The command is killed while it stops its nodes. They ignore SIGTERM, so they still run.
 
-    The nodes must still be registered, because the next command ends the processes that are.
+    The nodes must still be registered, because the next command ends all registered processes.
     """
     killed_command = start_command(stop_timeout=60)
     _valkey, *nodes = read_children(clone_with_servers)

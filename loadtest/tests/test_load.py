@@ -65,7 +65,7 @@ assert not early_waits, "a client was between two tasks during the run"
 """
 
 #: A script that writes the requests of a long run. This must not take much longer than to convert
-#: them to JSON: if a worker took seconds, Locust's master would take it for dead, and kill it.
+#: them to JSON: if a worker took seconds, Locust's master would suppose it to be dead, and kill it.
 WRITE_MANY_REQUESTS = """
 import gevent.monkey; gevent.monkey.patch_all()
 import json

@@ -68,7 +68,7 @@ def test_worker_has_a_thread_for_each_client_of_its_node() -> None:
 
 
 def make_sold_answer(number: int) -> dict[str, Any]:
-    """Return the body of the answer `sold` to purchase `number` (from 1) of PLAN.stock units."""
+    """Return the body of the answer `sold` to purchase `number`, from 1, of a sale under PLAN."""
     return {
         "order": number,
         "sale": 7,
@@ -258,7 +258,7 @@ def test_run_is_exact_only_if_answers_orders_and_stock_agree(
         ("lost", "exact"),
         ("full", "exact"),
         ("unavailable", "exact"),
-        ("throttled", "unknown"),  # after this answer and those below, a buyer does not try again
+        ("throttled", "unknown"),  # from here on: answers after which a buyer does not try again
         ("closed", "unknown"),
         ("error", "unknown"),
         ("unknown", "unknown"),
@@ -267,9 +267,9 @@ def test_run_is_exact_only_if_answers_orders_and_stock_agree(
 def test_only_late_buyers_who_would_try_again_are_not_judged(outcome: str, verdict: str) -> None:
     """The second buyer comes one second before the end of the measurement, and gets this answer.
 
-    If it would try again but has no time, its requests are not judged. Otherwise it is a buyer
-    without a final answer, and the verdict is `unknown`. In both cases the run counts the buyer as
-    never answered.
+    After the first four outcomes a buyer would try again, but there is no time left. So its
+    requests are not judged. After the other outcomes a buyer stops without a final answer, and the
+    verdict is `unknown`. In both cases the run counts the buyer as never answered.
     """
     measurement = measure(
         make_requests(1, "sold", begin=1.0, answer_seconds=0.1),

@@ -71,7 +71,7 @@ def run_locust(stack: Stack, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_no_lock_oversells_and_exits_with_3(stack: Stack, tmp_path: Path) -> None:
-    """A rush on two nodes, with the default numbers, sells 200 orders for 100 units."""
+    """A rush of 200 buyers for 100 units, the defaults, on two nodes makes 200 orders."""
     result_file = tmp_path / "result.json"
     options = ("--lock", "none", "--nodes", stack.nodes[1].url, "--result", str(result_file))
     process = run_locust(stack, *options)

@@ -385,7 +385,7 @@ def test_admin_works_from_the_login_to_a_list_and_back_out(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
     """A visitor logs in to Django's admin, looks at a sale, changes the colors and logs out."""
-    page_log.provoked_statuses.add(404)  # the admin has no icon, and a browser asks for one
+    page_log.provoked_statuses.add(404)  # the admin has no icon, but a browser requests one
     password = make_admin(stack)
     stack.shop().restock(product="apple", stock=3)
     with open_page(context, stack, page_log, "/admin/") as page:

@@ -162,6 +162,7 @@ def test_no_step_is_taken_in_a_round_about_to_be_replaced(page: Page) -> None:
     with page.expect_request("**/steps"):
         page.get_by_role("button", name="New round").click()
     button = find_column(page, "A").get_by_role("button")
+    # The page requests the state repeatedly, without a press.
     with page.expect_response("**/state?*") as state_of_the_old_round:
         pass
     state_of_the_old_round.value.finished()

@@ -203,7 +203,7 @@ def test_end_of_a_commit_may_be_missing_if_the_answer_was_lost() -> None:
 def test_reentrant_lock_has_one_token_in_one_thread() -> None:
     """The token of the strategy `reentrant` is the id of a thread.
 
-    So the buyers whom one thread served have the same token. Buyers of other threads have others.
+    So the buyers whom one thread served have the same token. Each thread has another token.
     """
     rush = RecordedRush("reentrant")
     for kind in ("acquired", "release", "released"):
@@ -314,7 +314,7 @@ def test_order_numbers_against_the_sequence_in_time_are_found(lock: str) -> None
 
 
 def make_rush_numbered_backwards(lock: str) -> RecordedRush:
-    """Return a rush in which the first two buyers have each other's order numbers."""
+    """Return a rush in which buyers 0 and 1 have each other's order numbers, 32 and 31."""
     rush = RecordedRush(lock)
     swapped_numbers = {31: 32, 32: 31}
     records: list[Any] = [*rush.history.events, *rush.history.orders]

@@ -81,15 +81,15 @@ def list_required_fields(rush: RecordedRush) -> Iterator[tuple[EventKind | None,
 def judge(rush: RecordedRush, folder: Path, **fields: Any) -> Judgement:
     """Judge a rush whose events may lack fields.
 
-    Without one of the fields below, an event cannot be read from a history: history.read() returns
-    a damaged event in its place. So the events are written to a file and read again.
+    If an event lacks one of the names in `indispensable_names`, history.read() returns a damaged
+    event in its place. So the events are then written to a file and read again.
 
     folder  the folder of that file
     fields  arguments of RecordedRush.judge()
     """
-    fields_of_whole_line: Any = ("t", "by", "f", "type", "attempt")
+    indispensable_names: Any = ("t", "by", "f", "type", "attempt")
     events = rush.history.events
-    if any(event.get(name) is None for event in events for name in fields_of_whole_line):
+    if any(event.get(name) is None for event in events for name in indispensable_names):
         path = folder / "history.jsonl"
         path.write_text("".join(f"{json.dumps(event)}\n" for event in events))
         rush.history.events = history.read([path])
@@ -124,6 +124,8 @@ def test_rush_without_a_field_is_never_exact(lock: str, removal: str, tmp_path: 
     """The finding has the name of the missing field.
 
     Without some fields the whole event is unreadable. That is the violation `broken_history`.
+
+    removal  how the field is removed, as in remove_field()
     """
     for kind, name in list_required_fields(RecordedRush(lock)):
         rush = RecordedRush(lock)
@@ -137,7 +139,7 @@ def test_rush_without_a_field_is_never_exact(lock: str, removal: str, tmp_path: 
 
 @pytest.mark.parametrize("plant_name", PLANTS_BY_NAME)
 def test_planted_run_without_a_field_is_never_exact(plant_name: str, tmp_path: Path) -> None:
-    """A rush has a violation, and a field is missing. That must not make the rush look exact."""
+    """A rush has a violation, and a field is missing. The verdict must still not be `exact`."""
     plant, lock = PLANTS_BY_NAME[plant_name]
     for kind, name in list_required_fields(RecordedRush(lock)):
         rush = RecordedRush(lock)

@@ -14,7 +14,7 @@ from loadtest.tests.recorded_rush import RecordedRush
 
 
 def test_orders_are_compared_with_the_stock() -> None:
-    """Two of two units are ordered, but the stock at the end is 1 or -1 instead of 0."""
+    """Both units of a sale are ordered, but the stock at the end is 1 or -1 instead of 0."""
     sale = sequential_sale()
     finding = require_only_finding(sale.judge(stock_left=1), "lost_update")
     assert finding.description == "2 orders took 1 unit: 1 decrement was erased"
@@ -138,8 +138,9 @@ def test_buyer_with_an_unanswered_request_may_have_an_order() -> None:
 def test_sold_out_is_right_after_the_last_unit_is_reserved() -> None:
     """Another buyer is answered `sold_out` at 22.9 ms. rival-1 buys the last unit.
 
-    If the sale has no reservations, that unit is left until rival-1 reads the stock at 23 ms. In
-    the second history rival-1 reserved it at 22.5 ms.
+    If the sale has no reservations, that unit is still for sale when the other buyer is answered,
+    because rival-1 reads the stock at 23 ms. In the second history rival-1 has reserved the unit at
+    22.5 ms, so `sold_out` is right.
     """
     sale = make_sale_with_sold_out_at(22.9)
     assert sale.judge().violations == ("false_sold_out",)

@@ -45,7 +45,7 @@ class ShopOfTwoUnits(Shop):
         super().__init__("http://127.0.0.1:9", token="")
 
     def wait_for_settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
-        """Return the sale without waiting: accepted orders are never written here."""
+        """Return the report of the sale, by default without a wait: no further order is written."""
         return super().wait_for_settled_sale(number, seconds=seconds)
 
     def _request_json(
@@ -55,7 +55,8 @@ class ShopOfTwoUnits(Shop):
             return {"sale": 1}
         if path in ("/sales/0", "/sales/1"):
             return {"initial_stock": 2, "stock_left": 0, "unsettled": self.unsettled}
-        # Any other path is a page of the list of orders. It ends with the number of its only order.
+        # Any other path is that of a page of the list of orders. The path ends with the number of
+        # the only order on the page.
         number = int(path.rpartition("=")[2])
         order: dict[str, Any] = {
             "order": number,
@@ -98,7 +99,7 @@ def make_rush_of_three(arrived: int = 3, orders: int = 2) -> Rush:
 
 
 def test_rush_with_a_missing_buyer_is_unknown() -> None:
-    """One of three buyers was not ready to buy when the rush began. The run counts it."""
+    """One of three buyers was not ready to buy when the rush began: `never_arrived` is 1."""
     run = make_rush_of_three(arrived=2).judge()
     assert (run["verdict"], run["never_arrived"], run["never_asked"]) == ("unknown", 1, 0)
 
@@ -236,8 +237,8 @@ def test_sold_without_an_order_number_is_found(
 ) -> None:
     """Buyer 0 is answered `sold`, without a number, and has order 0.
 
-    This project's shop always answers with the number. So the number must not be completed from the
-    orders, as it is for third-party shops.
+    This project's shop always answers with the number, so a missing number is a violation. Only for
+    third-party shops is the number taken from the orders instead.
     """
     rush = make_rush_of_three()
     rush.requests[0].order = None

@@ -72,8 +72,8 @@ def test_story_of_a_pause_shows_two_holders_and_the_lost_decrement() -> None:
 def test_story_shows_a_holder_that_has_not_released_the_lock() -> None:
     """The victim's lock expires after its sale, and the rival gets the lock.
 
-    The victim releases the lock only after that. "two inside": both are between their lock and
-    its release.
+    Only then does the victim release the lock. In between both buyers have acquired the lock and
+    not released it yet. The story calls this "two inside".
     """
     sale = HistoryBuilder(stock=2)
     sale.acquire(0, 1, "victim", **NODE_A)

@@ -91,7 +91,7 @@ def test_strategy_that_is_wrongly_listed_as_unavailable_is_run() -> None:
 
 
 def test_strategy_whose_server_is_missing_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outside CI the missing run is as expected, because not every machine has ZooKeeper."""
+    """The verdict `not_run` is as expected outside CI: not every machine has ZooKeeper."""
     monkeypatch.delenv("CI", raising=False)
     [strategy] = describe_listed("zookeeper", listing=make_shop_listing("zookeeper"))
     assert make_unavailable_run(strategy)["as_expected"]

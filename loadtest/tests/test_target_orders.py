@@ -354,7 +354,7 @@ def test_orders_may_return_0_first_and_then_a_list() -> None:
         ([], 4, "order old-1 existed before this rush, and is gone (1 more): if orders()"),
         (
             [EARLIER_ORDERS[0], Order("old-2", "ann")],
-            3,  # the order that is now ann's counts as a fourth new one
+            3,  # the fourth order that looks new is old-2 with its new buyer ann
             "order old-2 had the buyer bob before this rush, and has ann now",
         ),
     ],
@@ -364,7 +364,7 @@ def test_changed_order_of_an_earlier_customer_is_found(
 ) -> None:
     """Before the rush the shop has the orders old-1 and old-2.
 
-    earlier_orders_now  what is left of them after the rush
+    earlier_orders_now  what the shop lists of these two orders after the rush
     sold_count          how many of the six buyers are answered `sold`, and have an order
     """
     orders_now = [*earlier_orders_now, *make_buyer_orders(*range(sold_count))]
@@ -441,7 +441,7 @@ def test_unchanged_earlier_orders_are_no_finding(earlier: list[Order]) -> None:
 class LateStockTarget(StubTarget):
     """A target whose first three reads of the stock return the full stock, and then 0.
 
-    The first read is that when the sale is opened, so two reads after the rush are outdated.
+    The first read takes place when the sale is opened. So two reads after the rush are outdated.
     """
 
     settles_s = 5.0

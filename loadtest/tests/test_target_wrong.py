@@ -147,7 +147,10 @@ class FakeResponse:
 
 
 class ReadStubTarget(StubTarget):
-    """A target whose read() returns `read_return_value`, or if that is None the JSON's outcome."""
+    """A target whose read() returns `read_return_value`.
+
+    If `read_return_value` is None, read() returns the field `outcome` of the response's JSON.
+    """
 
     def __init__(self, read_return_value: Any = None) -> None:
         super().__init__(0, None)

@@ -31,7 +31,8 @@ def judge_sale(answers: str = "sso", orders: int = 2, **changes: Any) -> Judgeme
     answers  a letter for the answer to each buyer: s for `sold`, o for `sold_out`. After a comma
              comes the outcome of one more buyer: "ss,busy" are two `sold` and one `busy`
     orders   the number of orders; order n belongs to buyer n
-    changes  other arguments of Judgement() than those of an exact sale
+    changes  other arguments of Judgement() than those of an exact sale, such as `initial_stock`,
+             the units that were requested, or `opening_stock`, the units with which the sale began
     """
     letters, _, last_outcome = answers.partition(",")
     outcomes = [{"s": "sold", "o": "sold_out"}[letter] for letter in letters]
@@ -134,7 +135,7 @@ def test_every_module_that_changes_a_verdict_is_listed() -> None:
 
 
 def test_every_rule_is_listed_once() -> None:
-    """The judge applies only the rules in RULES, so each function under @rule must be in RULES."""
+    """The judge applies only the rules in RULES. So each function with @rule must be there."""
     modules = [
         import_module(f"{judge.__name__}.{module.name}") for module in iter_modules(judge.__path__)
     ]
@@ -180,7 +181,7 @@ def make_exact_run(**fields: Any) -> dict[str, Any]:
 #: The fields of a run with one sale, or with a sale for each product, as in a run of `load`. There
 #: were 100 orders, and 40 units were left. reread_sales() compares these numbers only with later
 #: ones, and not with each other.
-FOR_ONE_SALE_AND_A_SALE_PER_PRODUCT = pytest.mark.parametrize(
+WITH_ONE_SALE_OR_A_SALE_PER_PRODUCT = pytest.mark.parametrize(
     "sale_fields",
     [
         {"sale": 7, "stock_left": 40, "orders": 100},
@@ -189,7 +190,7 @@ FOR_ONE_SALE_AND_A_SALE_PER_PRODUCT = pytest.mark.parametrize(
 )
 
 
-@FOR_ONE_SALE_AND_A_SALE_PER_PRODUCT
+@WITH_ONE_SALE_OR_A_SALE_PER_PRODUCT
 def test_sale_with_fewer_units_at_its_close_is_not_exact(sale_fields: Any) -> None:
     """40 units were left when the sale was judged.
 
@@ -204,7 +205,7 @@ def test_sale_with_fewer_units_at_its_close_is_not_exact(sale_fields: Any) -> No
     assert not run["as_expected"]
 
 
-@FOR_ONE_SALE_AND_A_SALE_PER_PRODUCT
+@WITH_ONE_SALE_OR_A_SALE_PER_PRODUCT
 @pytest.mark.parametrize(("orders", "verdict"), [(80, "unknown"), (101, "oversold")])
 @pytest.mark.parametrize("is_open", [True, False])
 def test_orders_that_change_after_the_verdict_are_found(

@@ -81,7 +81,7 @@ def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPat
 def test_work_ends_when_the_disk_is_full(
     full_folder: str, end_of_test: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk with the servers' files (var/) is full, or the disk with the nodes' records.
+    """A disk is full: that of the servers' files (var/), or that of the nodes' records.
 
     Servers on a full disk may run and never answer, so the work must not wait for them.
     """

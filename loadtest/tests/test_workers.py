@@ -128,7 +128,7 @@ def test_rush_is_unknown_if_a_worker_is_killed_before_its_report(tmp_path: Path,
 def test_worker_killed_after_its_report_does_not_change_the_verdict(
     tmp_path: Path, host: str
 ) -> None:
-    """Worker 1 is killed after all of its buyers were answered, and after it has reported this.
+    """Worker 1 is killed after it has reported the answers to all of its buyers.
 
     Until then the buyers of worker 0 wait before their purchase.
     """

@@ -39,7 +39,7 @@ from servers.valkey import Valkey
 F = TypeVar("F", bound=Fault)
 #: A ttl that is longer than every fault, so no lock expires.
 LONG_TTL_SECONDS = 60
-#: How long before the end of the pause a node that was resumed early is paused again.
+#: interrupt_pause() resumes a paused node early, and pauses it again this long before the end.
 SECOND_PAUSE_SECONDS = 0.15
 #: A Lua script that keeps Redis busy for a moment only.
 SHORT_SCRIPT = "local n = 0 while n < 5000000 do n = n + 1 end"
@@ -121,7 +121,7 @@ def interrupt_pause(fault: PauseFault) -> None:
     """
 
     def resume_in_between() -> None:
-        wait_for(lambda: hasattr(fault, "switches_by_pid"), 10)  # prove() sets it at its end
+        wait_for(lambda: hasattr(fault, "switches_by_pid"), 10)  # set at the end of prove()
         fault.testbed.send_signal(VICTIMS_NODE, signal.SIGCONT)
         time.sleep(PAUSE_SECONDS - SECOND_PAUSE_SECONDS)
         fault.testbed.send_signal(VICTIMS_NODE, signal.SIGSTOP)
@@ -186,7 +186,7 @@ def cut_off_both_nodes(fault: PartitionFault) -> None:
 def send_cut_off_buyer_to_node_b(
     trial: Trial, buyer: FaultBuyer, node: int = RIVALS_NODE
 ) -> FaultBuyer:
-    """Replaces Trial.start_buyer(): sends the buyer who should be cut off from Redis to node B.
+    """Replace Trial.start_buyer(): send the buyer who should be cut off from Redis to node B.
 
     Only node A is cut off, so this buyer can buy. Node B is the node of the rivals. All other
     buyers are sent to `node`.
@@ -219,9 +219,9 @@ def record_node_a_only(fault: ShutdownFault) -> None:
 def make_switch_from_third_call() -> Callable[[Proxy, Any], None]:
     """Return a replacement of Proxy.switch() whose first two calls do nothing.
 
-    The fault calls switch() once for each node, to connect the node to the new master. So the nodes
-    stay at the old master. Later calls switch, because they repair the testbed. The replacement
-    counts its calls, so each fault needs a new one.
+    The first two calls come from the fault, one for each node. They should connect the nodes to the
+    new master, but the nodes stay at the old one. Later calls come from the repair of the testbed,
+    and work as usual. The replacement counts its calls, so each fault needs a new replacement.
     """
     call_numbers = count(1)
 
@@ -327,8 +327,8 @@ WEAKENED_FAULTS = [
     WeakenedFault(
         "stall", "node A disconnected before", StallFault, "fire", disconnect_node_and_stop_redis
     ),
-    # EvictionFault.fire() calls record_locks_and_evictions(), and then evicts keys. Here it only
-    # records.
+    # EvictionFault.fire() calls record_locks_and_evictions(), and then evicts keys. Here no key is
+    # evicted.
     WeakenedFault(
         "eviction",
         "nothing evicted",
