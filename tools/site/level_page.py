@@ -113,7 +113,8 @@ def _make_world_data(name: str, recording: Mapping[str, Any]) -> dict[str, Any]:
 def make_links(level: Level) -> list[dict[str, str]]:
     """Return the links at the end of a level, each with its `text` and `href`.
 
-    They lead to the cell of its fault, to a document about it, and to the lesson that repairs it.
+    They lead to a cell of the page of faults (the level's strategy under a fault), to a document
+    about the level, and to the lesson that builds or repairs the strategy.
     """
     next_pages = []
     if level.fault:

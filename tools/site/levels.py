@@ -108,7 +108,7 @@ class Level:
                 return is_stuck(moves, schedule)
             case "foreign-release":
                 return deletes_other_buyers_lock(moves, schedule)
-            case "lock-lost":  # the database refuses a purchase, because it has a higher fence
+            case "lock-lost":  # the database stores a higher fence, so it refuses the purchase
                 return _ends_with_outcome(moves, schedule, "lost")
             case "kept-waiting":
                 return _was_kept_waiting(moves, schedule)

@@ -90,8 +90,8 @@ def play_schedule(world_name: str, schedule: str, servers: LockServers) -> dict[
 def _play_requested_schedules(database: str, pipe: Connection) -> None:
     """Play each schedule that the pipe requests, until the pipe is closed or a server fails.
 
-    Runs in a process of its own. The process ignores Ctrl-C, because the main process receives
-    Ctrl-C as well, and then closes the pipe.
+    Runs in a separate process. The process ignores Ctrl-C, because the main process receives Ctrl-C
+    as well, and then closes the pipe.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -115,7 +115,8 @@ class PlayerProcesses:
         self._pipes: dict[str, Connection] = {}  # database -> the pipe to its process
         self._processes: list[Any] = []
         # Only one schedule is played at a time. A buyer that sends no event for some time is taken
-        # to be waiting. A second schedule could slow a buyer down so much that this is wrong.
+        # to be waiting. A second schedule would slow the buyers down, and a slow buyer could be
+        # mistaken for a waiting one.
         self._play_lock = threading.Lock()
 
     def play(self, world_name: str, schedule: str) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class LockState:
             return replace(self, owner=buyer, lacks_ttl=True)
         if event.kind == "acquired":
             grants = self.grants + 1
+            # Each acquisition gets the next fence, from 1. So the fence is the number of grants.
             fences = {**self.fences, buyer: grants}
             return replace(self, owner=buyer, lacks_ttl=False, fences=fences, grants=grants)
         if event.kind == "released" and self.owner == buyer:

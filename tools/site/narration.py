@@ -91,7 +91,7 @@ def describe_turns(
         next_turns: The turns that are possible after the longest key of `moves`. Needed only if
             `moves` does not have these turns, as while a schedule is played live.
         first_move: The result of label_first_move() for all moves of the world. Needed only if
-            `moves` are not all of them.
+            `moves` lacks some of the world's moves.
     """
     first_move = first_move or label_first_move(moves)
     longest = max(moves, key=len, default="")

@@ -361,7 +361,7 @@ def transpose_tables(timeline: Mapping[str, Any] | None) -> dict[str, Any] | Non
 def render_verdict_table(cells: Sequence[Mapping[str, Any]]) -> str:
     """Return a table of the verdicts as HTML: a row for each strategy, a column for each verdict.
 
-    A field lists the faults under which the strategy had this verdict.
+    An entry of the table lists the faults under which the strategy had this verdict.
 
     cells  runs of one strategy under one fault each
     """

@@ -224,6 +224,7 @@ def _explain_wait(moves: Moves, turns_made: str, buyer: str) -> str:
         verb = "changed" if has_written else "locked"
         return f"waits: {other} has {verb} this row and not committed"
     owner = find_lock_state(moves, turns_made[:-1]).owner
+    # The other buyer may believe that it has the lock although it has lost the lock on the server.
     if other == owner or other in _find_believers_before(moves, turns_made):
         return f"waits: the lock is {other}'s"
     return "waits for the lock"

@@ -124,7 +124,10 @@ class RecordedEvent(NamedTuple):
 
 
 def make_event(event: Sequence[Any]) -> RecordedEvent:
-    """Return a recorded event, a list, with its parts named."""
+    """Return a recorded event as a RecordedEvent.
+
+    event  a list: the buyer, the kind, and the details
+    """
     return RecordedEvent(buyer=event[0], kind=event[1], details=list(event[2:]))
 
 

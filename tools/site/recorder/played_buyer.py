@@ -42,7 +42,7 @@ fork_context = multiprocessing.get_context("fork")
 
 
 class MovesDiffer(Exception):
-    """A turn did something else than the same turn of an earlier schedule or recording."""
+    """A turn went differently from the same turn of an earlier schedule or recording."""
 
 
 class PollGate:

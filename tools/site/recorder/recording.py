@@ -143,7 +143,7 @@ def collect_faults(folders: Sequence[Path]) -> dict[str, Any]:
 
     The results are cells: a cell is the run of one strategy under one fault. If two folders have
     the same cell, the cell of the later folder is used. The date and the setup are those of the
-    last folder, so that folder should be the one of `make faults`.
+    last folder, so the folder of `make faults` should be the last.
 
     A rush (200 buyers at once, without a fault) has no timeline here, because the timeline would
     have a lane for each buyer. Most numbers are rounded.

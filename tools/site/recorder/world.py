@@ -173,8 +173,8 @@ class PlayedSchedule:
     def play(self, turn: str) -> None:
         """Play one turn, and wait until each buyer has stopped, has ended or is blocked.
 
-        Raises TtlTooShort if a lock's ttl may have expired in this turn and was not meant to, and
-        MovesDiffer if a buyer does not wait for the lock as expected.
+        Raises TtlTooShort if the ttl of a lock may have expired too early, and MovesDiffer if a
+        buyer does not wait for the lock as expected.
         """
         self.turns_made += turn
         self.trace.events.append([turn, "begins"])

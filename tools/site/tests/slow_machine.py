@@ -36,9 +36,9 @@ def main() -> None:
     with shop_on_own_servers(world.database) as servers:
         # These modules can be imported only now, because they need Django to be set up.
         from tools.site.recorder import played_buyer
-        from tools.site.recorder import world as recorder
+        from tools.site.recorder import world as world_module
 
-        sleep_seconds = 2 * recorder.BLOCKED_AFTER_SECONDS
+        sleep_seconds = 2 * world_module.BLOCKED_AFTER_SECONDS
 
         class SlowRecorder(played_buyer.ProcessRecorder):
             def _record_point(self, point: str, details: Mapping[str, object]) -> None:
@@ -49,13 +49,13 @@ def main() -> None:
 
         played_buyer.ProcessRecorder = SlowRecorder  # type: ignore[misc]
         # True: the recording says that the buyers do not wait, so the replay gives them more time.
-        print(recorder.replay(world, SCHEDULE, recorded_moves, servers))
+        print(world_module.replay(world, SCHEDULE, recorded_moves, servers))
         # False: in the changed recording one unit is left at the end, and in the replay none.
         changed_turn = recorded_moves[SCHEDULE] | {"state": [1, 2, "", ""]}
         changed_moves = recorded_moves | {SCHEDULE: changed_turn}
-        print(recorder.replay(world, SCHEDULE, changed_moves, servers))
+        print(world_module.replay(world, SCHEDULE, changed_moves, servers))
         # False: without a recording, the sleeping buyer is taken to be waiting in its first turn.
-        _, moves, _ = recorder.play_with_prefix(world, NO_EVENT, prefix="", servers=servers)
+        _, moves, _ = world_module.play_with_prefix(world, NO_EVENT, prefix="", servers=servers)
         print(moves["A"] == recorded_moves["A"])
 
         run_scripts = connection.run_scripts
@@ -70,7 +70,7 @@ def main() -> None:
         # True: the recording again tells the replay when to give the buyers more time.
         with patch.object(connection, "run_scripts", run_scripts_late):
             moves_of_redis = read_moves()["redis"]
-            print(recorder.replay(WORLDS["redis"], RESTART_SCHEDULE, moves_of_redis, servers))
+            print(world_module.replay(WORLDS["redis"], RESTART_SCHEDULE, moves_of_redis, servers))
 
 
 if __name__ == "__main__":

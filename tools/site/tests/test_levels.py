@@ -73,7 +73,7 @@ def test_task_is_a_sentence(level: Level) -> None:
     "level", [level for level in LEVELS if level.impossible], ids=lambda level: level.slug
 )
 def test_no_recorded_schedule_reaches_an_impossible_goal(level: Level) -> None:
-    """The field `impossible` of a level is the goal that its task names, and that cannot be met."""
+    """The task of such a level sets a goal that cannot be reached: the field `impossible`."""
     assert level.find_schedules_reaching(get_moves(level), level.impossible) == []
 
 

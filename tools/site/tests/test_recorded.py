@@ -48,7 +48,7 @@ def test_without_a_lock_18_of_20_turn_orders_sell_the_unit_twice() -> None:
 
 def test_both_purchases_end_in_every_recorded_turn_order() -> None:
     moves_by_strategy = recording.read_recorded_moves()
-    # A purchase under these two does not have three moves: `reserve` is a script in Redis, and
+    # Under two strategies a purchase does not have three moves: `reserve` is a script in Redis, and
     # `autocommit` has no COMMIT.
     not_recorded = set(recording.describe_strategies()) - set(moves_by_strategy)
     assert not_recorded == {"reserve", "autocommit"}

@@ -112,23 +112,23 @@ def test_schedules_agree_with_the_faults(read_verdicts: Callable[[], dict[Cell, 
     """
     verdicts = read_verdicts()
     deviations = {}
-    missing = set()
-    compared = set()
+    cells_without_verdict = set()
+    compared_cells = set()
     for name, moves in read_moves().items():
         world = WORLDS[name]
         events = [event for event in world.events if event != NO_EVENT]
         for event in events:
             cell = (world.strategy, FAULTS_BY_EVENT[event])
             if cell not in verdicts:
-                missing.add(cell)
+                cells_without_verdict.add(cell)
                 continue
-            compared.add(cell)
+            compared_cells.add(cell)
             verdict = find_worst_verdict(world, moves, event)
             if verdict != verdicts[cell]:
                 deviations[cell] = f"{verdict}, not {verdicts[cell]}"
     assert deviations.keys() == DEVIATIONS.keys(), deviations
-    assert missing == CELLS_WITHOUT_RUN.keys()
-    assert len(compared) >= MIN_COMPARED_CELLS
+    assert cells_without_verdict == CELLS_WITHOUT_RUN.keys()
+    assert len(compared_cells) >= MIN_COMPARED_CELLS
 
 
 def test_world_whose_moves_differ_is_returned() -> None:
