@@ -192,9 +192,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
-    """Make the rushes that the command line asks for, write their results; return the exit code.
+    """Make the rushes of the command line, and write their results. Return the exit code.
 
-    There is a rush for each number of nodes, number of buyers and strategy, `--repeat` times.
+    In a rush all buyers arrive at once. There is a rush for each number of nodes, number of buyers
+    and strategy, `--repeat` times.
     """
     default = RushOptions(
         locks=options.lock, server=options.server, locust_workers=options.locust_workers

@@ -22,7 +22,7 @@ from tools import growth
 
 ROOT = RESULTS.parent
 #: Results with more strategies than this count as results of all strategies, made without the
-#: option `--lock`. They need not have every strategy: one whose server is not installed has no run.
+#: option `--lock`. Strategies that need a server that is not installed may be missing from them.
 MAX_SELECTED_STRATEGIES = 20
 #: Strategy of the demo -> its description in README.md.
 DEMO_STRATEGIES = {
@@ -264,7 +264,7 @@ def make_databases_table(summaries: Mapping[str, Summary | None], on_postgres: S
 
 
 def _format_database_cell(run: Run | None) -> str:
-    """Return a field of the table of databases, such as `**EXACT** 100/0, 1.2`, or `not run`.
+    """Return an entry of the table of databases, such as `**EXACT** 100/0, 1.2`, or `not run`.
 
     The numbers are the orders, the stock that is left, and the seconds of the run.
     """
@@ -296,8 +296,9 @@ def make_demo_table(demo: Summary) -> str:
 def make_faults_table(matrix: Summary, faults: Summary) -> str:
     """Return the table in README.md: the strategies' verdicts in the rush, and what broke them.
 
-    The rows are README_STRATEGIES. A fault breaks a strategy if the verdict under it is not
-    `exact`. The line below the table lists all strategies that nothing broke.
+    In a rush all buyers arrive at once. The rows are README_STRATEGIES. A fault breaks a strategy
+    if the verdict under it is not `exact`. The line below the table lists all strategies that
+    nothing broke.
 
     matrix  the results of the rush without a fault
     faults  the results of the faults

@@ -124,7 +124,7 @@ def test_failed_tests_of_the_locks_are_not_repeated(tmp_path: Path) -> None:
 
 
 def test_locks_are_tested_on_redis_with_the_named_redis_py() -> None:
-    """`make test-redis-py-7.4` installs redis-py 7.4 with any patch, and the tests start Redis."""
+    """`make test-redis-py-7.4` installs the newest redis-py 7.4.x, and the tests start Redis."""
     commands = subprocess.run(
         ["make", "--no-print-directory", "--dry-run", "test-redis-py-7.4"],
         cwd=ROOT,

@@ -98,10 +98,10 @@ def test_each_set_of_outcomes_has_the_right_outcomes() -> None:
 
 
 def test_remedies_are_for_outcomes_that_leave_a_buyer_unserved() -> None:
-    """REMEDIES says what to do if buyers end with an outcome that is not final.
+    """REMEDIES says what to do if the last outcome of some buyers is not final.
 
-    There is no remedy for `error`, for which the verdict shows the shop's message instead, and none
-    for `lost`.
+    There is no remedy for `error`, because the shop's message is shown instead, and none for
+    `lost`. FOREIGN_SHOP_REMEDIES has the remedies for a shop other than this project's.
     """
     assert set(REMEDIES) | {"error", "lost"} == set(OUTCOMES) - FINAL_OUTCOMES
     assert set(FOREIGN_SHOP_REMEDIES) <= set(REMEDIES)

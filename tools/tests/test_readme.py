@@ -31,7 +31,8 @@ COMMANDS = [
 COMMANDS_RUN_BY_CI = [["make", "test"]]
 #: Commands that run until Ctrl-C. loadtest/tests/test_serve.py tests them.
 COMMANDS_UNTIL_CTRL_C = [["make", "serve"]]
-#: The least number of the other commands. A smaller number would mean that a pattern finds none.
+#: The least number of commands in README.md that are in neither of these two lists. If there are
+#: fewer, the pattern in COMMANDS does not match.
 MIN_COMMANDS = 6
 #: The least number of strategies in the table of docs/strategies.md.
 MIN_STRATEGIES = 28
@@ -51,7 +52,7 @@ def test_commands_that_ci_runs_are_those_of_the_readme() -> None:
 
 
 def test_every_other_command_of_the_readme_runs_in_a_fresh_clone(clone: Path) -> None:
-    """Each command succeeds, unless CI runs it or it runs until Ctrl-C: then it is not run here.
+    """CI runs some commands of README.md, and some run until Ctrl-C. All other commands succeed.
 
     Afterwards README.md has the table of the demo, and no process is left running.
     """
@@ -88,7 +89,10 @@ def read_table(name: str, page: str = README) -> str:
 
 
 def test_tables_in_the_repository_are_complete_and_agree() -> None:
-    """The demo oversells without a lock only. The tables of faults list the same strategies."""
+    """In the table of the demo, `none` oversells, and both strategies with a lock are exact.
+
+    README.md and docs/strategies.md agree on the strategies that no fault broke.
+    """
     demo_table = read_table("demo")
     assert re.search(r"\| `none`: nothing \| \*\*OVERSOLD\*\* \| 200 \|", demo_table)
     for lock in ("token", "redis"):
