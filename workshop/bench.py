@@ -241,6 +241,7 @@ class Bench(Testbed):
             judgement = Judgement(
                 events=events,
                 initial_stock=RUSH_STOCK,
+                # The stock that the shop shows just after the opening. It is not read here.
                 opening_stock=RUSH_STOCK,
                 stock_left=stock_left,
                 orders=shop.orders(sale),

@@ -52,7 +52,10 @@ class Guarded:
         return receipt.with_lease(lease)
 
     def _make_lock(self, attempt: Attempt) -> Lock:
-        """Return the lock of a purchase. In a rush it has a longer ttl; see RUSH_TTL_SECONDS."""
+        """Return the lock of a purchase. Its ttl is longer in a rush, when many buyers buy at once.
+
+        RUSH_TTL_SECONDS explains the reason.
+        """
         is_rush = attempt.product.startswith(RUSH_PREFIX)
         ttl = RUSH_TTL_SECONDS if is_rush else settings.SHOP_LOCK_TTL
         return self.lock_class(locks_client(), attempt.lock_name, ttl=ttl)

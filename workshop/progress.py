@@ -93,11 +93,12 @@ class Progress:
             right      whether the prediction is right; None before it
             at         the time of the prediction; absent before it
             seen       true once the answer was shown; absent before
-            tries      number of checks; the first undecided check of a code does not count
+            tries      number of checks; an undecided check counts only if the last check of the
+                       same file content was undecided, too
             hints      number of hints that were shown
             codes      the code of each refusal, and "undecided" for each repeated undecided check
             passed_at  the time of the first check that passed; absent before it
-            undecided  the digest of the code if its last check was undecided; otherwise absent
+            undecided  the digest of the file if the last check was undecided; otherwise absent
             begun      true once the copy of the exercise was made
         """
         self._refresh()

@@ -50,10 +50,10 @@ SOUND_STRATEGY = "redis"
 
 
 def check_fault(bench: Bench, fault: str) -> Refusal | None:
-    """Cause a fault. Return the refusal of the participant's file; None if its sale stayed exact.
+    """Cause a fault. Return the refusal of the participant's file, or None for the verdict `exact`.
 
-    The control is a strategy that stays exact under this fault on a machine that is not too busy.
-    Raises Undecided if the control did not stay exact.
+    The control is a strategy with the verdict `exact` under this fault, if the machine is not too
+    busy. Raises Undecided if the control gets another verdict.
     """
     for _ in range(2):  # if the machine is busy for a moment, correct code must not be refused
         cell, control_cell = _run_with_control(bench, fault, CONTROLS[fault])
@@ -64,7 +64,7 @@ def check_fault(bench: Bench, fault: str) -> Refusal | None:
             raise Undecided(f"{fault}: {cell['missing'] or verdict_on_control}")
         if cell["verdict"] == "deadlock":  # a busy machine does not cause a deadlock
             break
-    if cell["missing"]:
+    if cell["missing"]:  # the reason why the cell is inconclusive
         return _refuse_unaffected_file(control_cell, cell)
     return Refusal(f"{fault}-in-the-shop", cell, tuple(cell["story"]))
 
@@ -101,8 +101,8 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
     cell leads to a refusal, or to Undecided if the machine is its cause.
     """
     cells: list[Cell] = []
-    # The longest ttl so far of the participant's lock that exceeds the shop's ttl. A fault must
-    # last longer than this ttl.
+    # The longest ttl of the participant's lock for which a fault did not wait long enough; 0 if
+    # there was none. All further faults wait for this ttl.
     longest_lock_ttl = 0.0
     for fault in LESSON_12_FAULTS:
         bench.progress(f"{fault}: {FAULTS[fault].title}")
@@ -134,11 +134,12 @@ def check_all_faults(bench: Bench) -> tuple[Refusal | None, list[Cell]]:
 def _run_with_ttl(bench: Bench, fault_name: str, min_ttl: float) -> tuple[Cell, float]:
     """Cause a fault while the participant's file sells. Return the result (cell) and a ttl.
 
-    The fault expects that the file's lock expires after `fault.ttl` seconds. This must be the real
-    ttl, which only a trial of the fault can measure. So the returned ttl is the measured one if it
-    is longer than `fault.ttl`. It is 0 if no ttl was measured, or if it is not longer.
+    The fault waits for `fault.ttl` seconds until the file's lock has expired. This is too short if
+    the lock's real ttl is longer. The real ttl is measured while the fault happens. The returned
+    ttl is the measured one if it is longer than `fault.ttl`; then the caller should cause the fault
+    again. Otherwise the returned ttl is 0.
 
-    min_ttl  raises `fault.ttl` to this value in seconds, if it is less
+    min_ttl  the least value of `fault.ttl`, in seconds
     """
     fault = FAULTS[fault_name](bench)
     fault.ttl = max(fault.ttl, min_ttl)
@@ -158,7 +159,8 @@ def _is_inconclusive(cell: Cell) -> bool:
 def _explain_inconclusive_cell(bench: Bench, fault: str) -> Refusal:
     """Find out whether the participant's file is the cause of an inconclusive cell.
 
-    Cause the fault again, for the file and SOUND_STRATEGY. If the file's cell is inconclusive again
+    A cell is the result of the file under a fault. Cause the fault again, for the file and
+    SOUND_STRATEGY. If the file's cell is inconclusive again
     although SOUND_STRATEGY is exact, return the refusal of the file. Otherwise raise Undecided,
     because the machine may be the cause.
     """
@@ -170,6 +172,7 @@ def _explain_inconclusive_cell(bench: Bench, fault: str) -> Refusal:
 
 def _refuse_unaffected_file(control_cell: Cell, cell: Cell) -> Refusal:
     """Return the refusal for a fault that affected the control, but not the participant's file."""
+    # `missing` is why the cell is inconclusive, and `why` is why its verdict is `unknown`.
     missing_effect = cell["missing"] or cell["why"] or "the fault had no visible effect"
     details = {**cell, "missing": missing_effect, "control": control_cell["lock"]}
     return Refusal("not-like-the-others", details)

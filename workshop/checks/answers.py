@@ -75,7 +75,7 @@ MAX_REQUESTS = 6
 UNITS_ON_SALE = 5
 #: The strategy with which the shop sells in lesson 9. Any correct strategy would do.
 STRATEGY = "row-lock"
-#: The buyer in lesson 9, to whom the shop's answer is lost.
+#: The buyer in lesson 9. It does not get the shop's answer to one of its requests.
 VICTIM = "victim"
 #: Outcomes of a request that has sold nothing, after which the buyer should try again.
 NOTHING_SOLD = ("busy", "lost", "unavailable")
@@ -355,13 +355,19 @@ def _check_lost_answer(next_key: NextKey) -> Refusal | None:
 
 
 def _read_order_numbers(sale: int) -> list[str]:
-    """Return the numbers of the victim's orders in a sale, the oldest first."""
+    """Return the numbers of the orders of VICTIM, the buyer in lesson 9, the oldest first.
+
+    sale  the number of the sale
+    """
     orders = PurchaseHistory.objects.filter(sale_id=sale, purchaser=VICTIM).order_by("pk")
     return [str(order.pk) for order in orders]
 
 
 def _buy_with(key: str) -> None:
-    """Let the victim buy with this Idempotency-Key. A repeated key does not sell a second unit."""
+    """Let VICTIM, the buyer in lesson 9, send a purchase with this Idempotency-Key.
+
+    A repeated key does not sell a second unit.
+    """
     check_out(Attempt(product=PRODUCT, buyer=VICTIM, lock=STRATEGY, key=key))
 
 

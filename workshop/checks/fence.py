@@ -98,10 +98,10 @@ def _check_other_product() -> Refusal | None:
 
 
 def _check_every_pause() -> Refusal | None:
-    """Return a refusal if any pause of buyer A, once it has the lock, leads to a wrong sale.
+    """Return a refusal if a purchase of buyer A goes wrong because A loses its lock in a pause.
 
-    During the pause A's lock ends, and buyer B buys if it can. A is paused just after it acquired
-    the lock, before each of its statements, and before its COMMIT.
+    A is paused just after it acquired the lock, before each of its statements, or before its
+    COMMIT: once in each purchase. _check_pause_at() explains when a purchase goes wrong.
     """
     open_sale(AMPLE_STOCK)
     statement_count = count_statements_of_a_purchase()
@@ -115,10 +115,11 @@ def _check_every_pause() -> Refusal | None:
 
 
 def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | None:
-    """Return a refusal if a pause of buyer A leads to a wrong sale or a wrong outcome for A.
+    """Pause buyer A during its purchase, and return a refusal if the purchase goes wrong.
 
-    During the pause A's lock ends, and buyer B buys if it can. A's outcome is right if it is `sold`
-    or one of OUTCOMES_OF_LATE_HOLDER. If A's purchase ends without a pause, return None.
+    During the pause A's lock ends, and buyer B buys if it can. A's purchase goes wrong if an update
+    is lost, if A sells although B has sold, or if A's outcome is neither `sold` nor one of
+    OUTCOMES_OF_LATE_HOLDER. If A's purchase ends without a pause, return None.
 
     point_name        the injection point at which A is paused: `acquired`, `paused` or `at_commit`
     before_statement  for `paused`: the number of A's statement before which A is paused

@@ -113,9 +113,9 @@ class RecordingClient(redis.Redis):
             raise redis.ConnectionError("this command was lost on its way")
 
     def record_command(self, args: tuple[Any, ...], reply: Any) -> None:
-        """Record a command, and whether its reply contains bytes. Then let a check act.
+        """Record a command, and whether its reply contains bytes. Then reach COMMAND_POINT.
 
-        The check acts at the injection point COMMAND_POINT.
+        At this injection point a check can act: for example let another buyer try to get the lock.
         """
         self.sent_commands.append(str(args[0]))
         self.record_deleted_keys(args)
@@ -335,7 +335,7 @@ class Probe:
     def kill_after_command(self, number: int, call: Callable[[], Any]) -> bool:
         """Make the call in a child process, and kill the child after one of its commands.
 
-        Return whether the child was killed. If the call sends fewer commands, the child is not.
+        Return whether the child was killed. It is not killed if the call sends fewer commands.
 
         number  the number of the command, from 1; 0: do not kill the child
         """

@@ -345,12 +345,13 @@ def _check_ttl(probe: Probe) -> Refusal | None:
 def _refuse_missing_ttl(probe: Probe) -> Refusal:
     """Return the refusal for a lock whose key has no ttl in Redis.
 
-    Buyer B tries to get buyer A's lock, with A's process alive and then without it. The code of
-    the refusal says who ends the lock:
+    Buyer B tries to get two locks of buyer A. A's process lives while B tries to get the first
+    lock, and has ended when B tries to get the second. The code of the refusal depends on what ends
+    a lock:
 
-    no-end                nothing ends it, so B never gets it
-    ends-with-its-holder  A's process, so B gets the lock only if this process lives
-    ends-by-a-clock       B, by comparing a time in the key with its clock, so it always gets it
+    no-end                nothing ends the lock, so B gets neither
+    ends-with-its-holder  A's process ends the lock, so B gets only the first
+    ends-by-a-clock       B ends the lock when the time in its key is over, so B gets both
     """
     lock = probe.make_lock(ttl=SHORT_TTL_SECONDS)
     lock.try_lock("a")
@@ -409,7 +410,8 @@ def _check_fractional_ttl(probe: Probe, ttl_seconds: float) -> Refusal | None:
         return None
     probe.add_to_story(f"A has the lock for {ttl_ms} ms; PTTL is {pttl}")
     remaining_ms = max(pttl, 0)  # PTTL is negative if the lock has ended, or never got its ttl
-    # If the ttl was rounded up to whole seconds, only the elapsed time is missing from them by now.
+    # If the ttl was rounded up to whole seconds, PTTL is now below a whole number of seconds by at
+    # most the elapsed time.
     ms_below_whole_second = (-remaining_ms) % 1000
     was_rounded_up = ms_below_whole_second <= elapsed_ms + PTTL_ROUNDING_MS
     is_too_long = remaining_ms > ttl_ms and not was_rounded_up
@@ -649,11 +651,12 @@ def _check_release_of_free_lock(probe: Probe) -> Refusal | None:
 
 def _check_release_between_commands(probe: Probe) -> Refusal | None:
     """Return a refusal if A's release frees a lock that B acquired between two of A's commands."""
-    locks_of_b: dict[str, KeyState] = {}  # by key, as B has acquired them
+    #: Key -> its state just after B has acquired the lock.
+    states_of_b: dict[str, KeyState] = {}
 
     def let_b_acquire(lock: Any, number: int) -> None:
         _hand_lock_to_b(probe, lock)
-        locks_of_b[lock.key] = probe.read_state(lock.key)
+        states_of_b[lock.key] = probe.read_state(lock.key)
         probe.add_to_story("A has the lock")
         probe.add_to_story(
             f"A stops after command {number} of its release; its lock ends, B takes it"
@@ -662,9 +665,9 @@ def _check_release_between_commands(probe: Probe) -> Refusal | None:
     for lock, return_value, command_numbers in probe.interrupt_after_each_command(
         lambda lock: lock.unlock("a"), let_b_acquire, prepare=lambda lock: lock.try_lock("a")
     ):
-        if lock.key not in locks_of_b:  # A was not interrupted: its release sent fewer commands
+        if lock.key not in states_of_b:  # A was not interrupted: its release sent fewer commands
             continue
-        state_before = locks_of_b[lock.key]
+        state_before = states_of_b[lock.key]
         state_after = probe.read_state(lock.key)
         if state_after.redis_type == "none":
             probe.add_to_story("A goes on, and so deletes the lock of B")

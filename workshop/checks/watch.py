@@ -128,7 +128,8 @@ def _observe_threads(file: str) -> dict[int, ThreadPlace]:
                 # Functions written in C, such as time.sleep() and lock.acquire(), do not appear
                 # in called_modules.
                 sleeps = not called_modules and "sleep" in linecache.getline(file, line)
-                # This is also true in an endless loop, which the caller rules out first.
+                # This is also true if the line calls no module, as in an endless loop. The caller
+                # detects such a loop before it uses this value.
                 waits_for_thread = all(name.endswith(WAITING_MODULES) for name in called_modules)
                 places[thread] = ThreadPlace(line, sleeps, waits_for_thread)
                 break

@@ -111,7 +111,10 @@ def test_wrong_solution_is_refused_with_its_code(solution: Solution, bench: Benc
 def test_wrong_answer_of_lesson_10_has_the_refusal_of_its_cell(
     lock_and_fault: tuple[str, str], bench: Bench
 ) -> None:
-    """The answer `deadlock` is wrong for each lock and fault of the lesson."""
+    """In lesson 10 a participant enters the verdict of each cell: of a lock under a fault.
+
+    The verdict `deadlock` is wrong for each cell of the lesson.
+    """
     lesson = lessons()[10]
     wrong_file = f"{lesson.make_solved_exercise()}\nANSWERS[{lock_and_fault}] = 'deadlock'\n"
     refusal = check_file(lesson, wrong_file, bench).refusal
@@ -202,7 +205,7 @@ def test_check_of_an_endless_loop_is_ended(bench: Bench) -> None:
 
 
 def test_processes_of_the_file_end_with_its_check(bench: Bench, tmp_path: Path) -> None:
-    """A right file starts the command `sleep 600`. After the check, its process has ended."""
+    """A right file starts the command `sleep 600`. After the check, this command has ended."""
     identity_file = tmp_path / "identity"
     lesson = lessons()[2]
     file_that_starts_a_process = (

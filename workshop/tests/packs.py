@@ -14,7 +14,7 @@ pytestmark = pytest.mark.xdist_group("packs")
 
 
 def test_pack_is_installed_and_used_without_an_index(tmp_path: Path) -> None:
-    """pack() needs internet to download the wheels. A room without internet can then install it."""
+    """pack() needs internet to download the wheels. The pack can then be installed without it."""
     folder = tmp_path / "pack"
     assert "MB of wheels" in pack(folder)
     offline_pip = {

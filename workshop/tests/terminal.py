@@ -31,9 +31,9 @@ class Terminal:
     """
 
     def __init__(self, project: Path, **environment: str) -> None:
-        """Start the session. Use this object in a `with` block, whose end also ends the session.
+        """Start the session. Use this object in a `with` block; the session ends with the block.
 
-        project      the folder of the copy
+        project      the folder of the copy of the project
         environment  further variables of the session
         """
         self.project = project

@@ -224,7 +224,10 @@ def test_run_shows_the_first_story(out: Console, results_folder: Path) -> None:
 
 
 def test_run_without_new_results_shows_no_story(out: Console, results_folder: Path) -> None:
-    """The results in the folder are older than this run."""
+    """A story is the timeline of an error under a fault. `run` shows only that of its own results.
+
+    The results in the folder are older than this run.
+    """
     write_summary(results_folder, {"lock": "setnx", "fault": "crash", "story": ["0.1 s  A"]})
     render.show_story(out, time.time() + AFTER_RESULTS_SECONDS)
     assert out.export_text() == ""
@@ -271,6 +274,7 @@ def test_run_without_a_story_shows_the_evidence(out: Console, results_folder: Pa
 
 
 def test_terms_of_a_story_are_explained(out: Console, results_folder: Path) -> None:
+    """A story is the timeline of an error under a fault. GLOSSARY.md explains its terms, too."""
     cell = {"lock": "token", "fault": "slow", "story": ["0.1 s  victim (node A) has the lock"]}
     write_summary(results_folder, cell)
     render.show_story(out, time.time() + BEFORE_RESULTS_SECONDS)

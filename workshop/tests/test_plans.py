@@ -183,6 +183,7 @@ def test_right_answers_of_the_quiz_are_spread_over_the_options() -> None:
 
 
 def test_glossary_has_at_least_twenty_terms_in_both_languages() -> None:
+    """A row of GLOSSARY.md has a term in English and in Chinese, and its meaning."""
     glossary = (HERE / "GLOSSARY.md").read_text("utf-8")
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| .+ \|$", glossary, re.MULTILINE)
     chinese_by_english = {
