@@ -25,7 +25,8 @@ from shop.tests.purchases import committed, open_sale
 def history_folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     """The folder into which the shop records its purchases.
 
-    In its folders `at` and `go`, stopped purchases say where they are, and tests resume them.
+    A purchase that stops creates a file in the subfolder `at`. It continues when a test creates the
+    same file in the subfolder `go`.
     """
     (tmp_path / "at").mkdir()
     (tmp_path / "go").mkdir()
@@ -50,7 +51,7 @@ def buy(lock: str, **headers: str) -> Any:
 
 @committed
 def test_purchase_under_a_lock_is_recorded(history_folder: Path) -> None:
-    """The history has an event for each injection point of the purchase, with what is known there.
+    """The history has an event for each injection point, a named place in the purchase's code.
 
     An event with the type `invoke` begins an operation, which a later event ends.
     """
@@ -102,9 +103,10 @@ def test_purchase_without_a_key_is_neither_recorded_nor_stopped(history_folder: 
 
 
 def test_purchase_does_not_stop_without_the_folder_at(tmp_path: Path, settings: Any) -> None:
-    """Without the folder named `at`, stops are ignored, and events are written after the request.
+    """If the history's folder has no subfolder `at`, no purchase stops.
 
-    A rush records its history like this, because nothing must slow it down.
+    The events of a purchase are then written only after its request. A rush records its history
+    like this, because nothing must slow it down.
     """
     settings.SHOP_DEMO_HISTORY = str(tmp_path)
     purchase = hooks.TracedPurchase("run/ann", ["after_read"])

@@ -80,7 +80,10 @@ def test_demo_is_neither_imported_nor_routed_in_production(tmp_path: object) -> 
 
 
 def test_demo_is_installed_and_routed(tmp_path: object) -> None:
-    """With SHOP_DEMO=1 a process has the demo's URLs, modules, middleware and own strategies."""
+    """With SHOP_DEMO=1 a process has the demo's URLs, modules and middleware, and `mine`.
+
+    `mine` is a strategy from a file of the user (SHOP_DEMO_STRATEGIES).
+    """
     inspection = inspect_node(tmp_path, is_demo=True)
     assert inspection["paths"] == [*DEMO_PATHS, *SHOP_PATHS]
     assert {"demo.urls", "demo.views", "demo.hooks"} <= set(inspection["modules"])

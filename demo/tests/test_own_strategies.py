@@ -29,7 +29,7 @@ CORRECT_SOURCE = """
 from django.db import transaction
 from shop.sale.purchase import sell_one
 
-def buy(attempt: Attempt) -> Receipt:  # names that it does not import
+def buy(attempt: Attempt) -> Receipt:  # this file does not import Attempt and Receipt
     with transaction.atomic(durable=True):
         return sell_one(attempt)
 """
@@ -135,7 +135,7 @@ def read_marked_lines(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_marks_of_every_strategy_are_in_its_source(name: str) -> None:
-    """The page highlights each line that contains one of the texts in `highlights`, one or two.
+    """A strategy has one or two texts in `highlights`. The page marks one line for each of them.
 
     Each block of code on the page is a part of its file.
     """

@@ -35,6 +35,7 @@ def test_form_starts_one_rush_at_a_time(rush_folder: RushFolder) -> None:
     """A second request is refused, and does not replace the first."""
     assert Client().post("/rush", RUSH_FORM).status_code == 202
     rush = {"lock": "none", "buyers": 20, "stock": 10, "hold_ms": 0}
+    # The shop adds the product, and the seconds after which the buyers give up.
     assert rush_folder.request == {**rush, "product": "apple", "deadline": 60}
     assert Client().post("/rush", {**RUSH_FORM, "lock": "redis"}).status_code == 409
     assert rush_folder.request["lock"] == "none"
@@ -128,7 +129,7 @@ def test_late_stop_does_not_stop_the_next_rush(rush_folder: RushFolder) -> None:
 
 @rolled_back
 def test_stop_without_a_rush_is_refused(rush_folder: RushFolder) -> None:
-    """The sale of single purchases stays open."""
+    """Without a rush the request does not close the open sale."""
     sale = open_sale(10)
     response = Client().post("/rush/stop")
     assert (response.status_code, rush_folder.is_stop_requested) == (409, False)
@@ -185,6 +186,7 @@ STOPPED: dict[str, Any] = {"verdict": "unknown", "stopped": True}
 @pytest.mark.parametrize(
     ("report", "run", "rush", "verdict"),
     [
+        # The first argument of make_report() is the number of orders. The sale has two units.
         # After a rush its verdict counts. Overselling overrides all but `unknown`.
         (make_report(1), {"verdict": "undersold"}, None, "undersold"),
         (make_report(3), {"verdict": "unknown"}, None, "unknown"),

@@ -65,7 +65,7 @@ class PageRound:
     def step(self, buyer: str, position: str) -> dict[str, Any]:
         """Press a buyer's button, wait until the buyer is at a position, and return its state.
 
-        position  a status, a stop or an outcome, such as `blocked`, `checked` or `sold`
+        position  a status such as `blocked`, a stop such as `checked`, or an outcome such as `sold`
         """
         steps.advance_buyer(self.id, buyer)
         eventually(
@@ -128,6 +128,7 @@ def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(settings: Any) -> Non
         lambda: read_buyer_state("B").get("waits_for") == "database",
         what="B has the lock, and waits for A's row lock",
     )
+    # A wait for a row may take SHOP_DEMO_STEP_TIMEOUT, which is longer than SHOP_LOCK_WAIT.
     assert page_round.wait_until_blocked("B")["left_s"] > settings.SHOP_LOCK_WAIT
 
 
