@@ -182,7 +182,7 @@ SERVICES_IN_BOTH_NETWORKS = {"web-a", "web-b", "migrate", "settle"}
 
 
 def test_only_the_shop_reaches_its_servers() -> None:
-    """The servers are in the network `back`. Of the other services, only the shop's are in it."""
+    """Only the shop is in both networks, so only the shop reaches servers such as PostgreSQL."""
     networks = yaml.load((ROOT / COMPOSE_FILES[0]).read_text(), ComposeLoader)["networks"]
     assert networks == {"front": None, "back": {"internal": True}}
     for name, service in SERVICES.items():
@@ -263,7 +263,7 @@ def test_nginx_closes_idle_connections_before_the_node_does() -> None:
 
 
 def test_nginx_and_docker_wait_longer_than_a_node_answers() -> None:
-    """A node ends a request before nginx gives up on it, and stops before Docker kills it."""
+    """A node finishes a request before nginx gives up on it, and stops before Docker kills it."""
     (read_timeout,) = re.findall(r"proxy_read_timeout (\d+)s", NGINX)
     assert int(read_timeout) > gunicorn_conf.timeout
     # With `non_idempotent`, nginx would send a purchase that has failed to the other node.
@@ -328,7 +328,7 @@ def test_redis_acl_allows_the_commands_of_the_scripts() -> None:
         for command in re.findall(r"redis\.p?call\('(\w+)'", script.read_text().lower())
     }
     assert {"get", "publish"} <= commands_used, "the pattern finds no commands"
-    commands_of_a_cluster = {"spublish"}
+    commands_of_a_cluster = {"spublish"}  # the Redis of the compose stack is no cluster
     # The rule allows one subcommand of PUBSUB. In the scripts the pattern finds only `pubsub`.
     assert "+pubsub|numsub" in read_rule("demo")
     allowed_commands = {word.removeprefix("+") for word in read_rule("demo")} | {"pubsub"}
@@ -339,7 +339,7 @@ def test_redis_acl_allows_the_commands_of_the_scripts() -> None:
 def test_each_service_mounts_its_own_secrets_and_no_others(name: str) -> None:
     """A service can read its secrets and not write them. They are files, not variables.
 
-    The service `secrets` writes the secrets of all others.
+    The service `secrets` writes the secrets of all other services.
     """
     modes_by_volume = {}
     for volume in SERVICES[name].get("volumes", []):
@@ -377,10 +377,10 @@ def make_secrets(
 
 
 def test_each_service_gets_its_secrets_and_they_stay_the_same(tmp_path: Path) -> None:
-    """make_secrets.sh makes random secrets, and copies a service's secrets into its own folder.
+    """make_secrets.sh creates random secrets in `vault`, and copies a service's into its folder.
 
-    Only their owners can read them. A secret that the user has chosen is not replaced. A second run
-    changes nothing.
+    Only the owner of a file can read it. A secret that the user has chosen is not replaced. A
+    second run changes nothing.
     """
     users_folder = tmp_path / "chosen"
     users_folder.mkdir()
@@ -402,8 +402,8 @@ def test_each_service_gets_its_secrets_and_they_stay_the_same(tmp_path: Path) ->
     assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in secrets)
     password = texts["postgres/app_password"]
     assert texts["shop/pgpass_app"] == f"*:*:*:oversold_app:{password}"
-    texts_of_second_start = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
-    assert texts_of_second_start == texts
+    texts_of_second_run = make_secrets(tmp_path, users_folder, REDIS_ACL="production")
+    assert texts_of_second_run == texts
     # Python 3.13 and newer check certificates strictly, so -x509_strict must accept these.
     for name in ("postgres", "redis"):
         ca = ("-CAfile", str(tmp_path / "shop" / "ca.crt"))

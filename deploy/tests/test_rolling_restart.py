@@ -116,9 +116,9 @@ def test_interrupted_rolling_restart_names_the_node_that_is_out(
 ) -> None:
     """The script is interrupted while the container of web-a is created again.
 
-    nginx then sends no requests to web-a, and the script says so and what to do.
+    nginx then sends no requests to web-a. The script reports this, and how to repair it.
     """
-    (restart.folder / "wait").touch()  # while this file exists, the creation of a node does not end
+    (restart.folder / "wait").touch()  # makes the creation of a container wait
     process = restart.start()
     eventually(lambda: restart.has_called("force-recreate"), what="the script creates a node again")
     os.killpg(process.pid, stop_signal)
