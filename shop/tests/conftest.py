@@ -119,7 +119,7 @@ def valkey(folder: Path) -> Iterator[Valkey]:
 def lock(request: pytest.FixtureRequest) -> str:
     """The name of a strategy. A test with this fixture runs once for every strategy.
 
-    If the strategy needs servers of its own, such as ZooKeeper, this fixture has started them.
+    If the strategy needs additional servers, such as ZooKeeper, this fixture has started them.
     """
     name = str(request.param)
     required_setting = STRATEGIES[name].needs

@@ -259,9 +259,9 @@ def test_probe_by_ip_address_keeps_its_connection(nodes: dict[str, Node], server
 
 
 def test_lock_that_stays_held_is_503_busy(nodes: dict[str, Node], valkey: Valkey) -> None:
-    """Both nodes answer `busy` if the buyer waits in vain for a lock, here one of the test.
+    """Both nodes answer `busy` if the lock does not become free while the buyer waits for it.
 
-    A buyer waits 0.3 s (SHOP_LOCK_WAIT of the nodes); the test holds the lock for up to 10 s.
+    The buyer waits for 0.3 s (SHOP_LOCK_WAIT of the nodes). The test holds the lock for longer.
     """
     with ExitStack() as stack:
         for cache_database in CACHE_DATABASES.values():

@@ -186,8 +186,8 @@ def test_addresses_of_one_ipv6_network_share_a_limit(
 def test_key_without_a_ttl_gets_a_ttl() -> None:
     """A key without a ttl gets the ttl of a new window. Without one it would block buyers forever.
 
-    The rate limiter as article A3 prints it leaves such a key after a crash between INCR and
-    EXPIRE.
+    The rate limiter in article A3 (docs/sources.md) leaves such a key if it crashes between INCR
+    and EXPIRE.
     """
     locks_client().set(KEY, 1_000)  # many more attempts than the limit of 3
     assert read_rate_limit_windows()[KEY] == (1_000, -1)

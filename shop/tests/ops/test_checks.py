@@ -42,9 +42,9 @@ def list_check_ids(*, deploy: bool = False) -> list[str]:
 def test_invalid_or_too_small_number_is_reported(
     name: str, value: float, check_id: str, settings: Settings
 ) -> None:
-    """E006: not a positive number of seconds. E020: a negative number of buyers. W001: see below.
+    """E006: not a positive number of seconds. E020: a negative number of buyers. W001: a short ttl.
 
-    W001: a lock may expire before PostgreSQL cancels its holder's statement, after 8 s.
+    With such a ttl, a lock may expire before PostgreSQL cancels its holder's statement, after 8 s.
     """
     setattr(settings, name, value)
     assert check_id in list_check_ids()

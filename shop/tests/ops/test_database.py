@@ -25,9 +25,9 @@ def make_error(cause: Exception) -> OperationalError:
 
 
 def test_postgresql_errors_are_classified_by_sqlstate() -> None:
-    """40001 is a conflict, so the transaction may be tried again. The others lose the connection.
+    """40001 is a conflict, so the transaction may be tried again.
 
-    An error without a code, or of a read-only server, counts as a lost connection, too.
+    An error without a code, a shutdown and a read-only server count as a lost connection.
     """
     conflict = make_error(psycopg.errors.lookup("40001")())  # serialization_failure
     assert get_error_code(conflict) == "40001"

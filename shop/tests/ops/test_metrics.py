@@ -308,7 +308,7 @@ def test_purchase_is_answered_if_counting_it_fails(
 def test_request_without_a_strategy_is_counted(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """GET /sales/<sale> names no strategy, unlike POST /buy, but is counted without an error."""
+    """GET /sales/<sale> has no strategy, unlike POST /buy, but is counted without an error."""
     settings.METRICS_TOKEN = TOKEN
     assert Client().get("/sales/999999999").status_code == 404
     assert "was not counted" not in caplog.text

@@ -1,4 +1,4 @@
-"""A real gunicorn node: its configuration, its end, and how it survives a PostgreSQL restart."""
+"""A real gunicorn node: its configuration, its shutdown, and restarts of PostgreSQL."""
 
 import json
 import signal
@@ -215,7 +215,8 @@ print(json.dumps({
 def test_gunicorn_master_imports_libraries_but_not_the_shop() -> None:
     """The gunicorn master imports libraries before it starts workers, but no module of the shop.
 
-    If it imported the shop, new workers would still run the old code after a SIGHUP.
+    If it imported the shop, new workers would still run the old code after a SIGHUP. The objects
+    of the libraries are frozen (gc.freeze), so that the workers can share their memory.
     """
     assert json.loads(run_python("-c", PRINT_IMPORTS).stdout) == {
         "missing libraries": [],

@@ -69,7 +69,7 @@ def run_pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterat
     user           the PostgreSQL role with which PgBouncer connects
     more_settings  further lines of PgBouncer's configuration
     """
-    host = parse_qs(urlsplit(database_url).query)["host"][0]
+    socket_folder = parse_qs(urlsplit(database_url).query)["host"][0]
     port = find_free_port()
     with tempfile.TemporaryDirectory(prefix="oversold-pgbouncer-") as name:
         folder = Path(name)
@@ -77,11 +77,11 @@ def run_pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterat
         file = folder / "pgbouncer.ini"
         file.write_text(
             PGBOUNCER_CONFIGURATION.format(
-                host=host, user=user, port=port, more_settings=more_settings
+                host=socket_folder, user=user, port=port, more_settings=more_settings
             )
         )
-        # PgBouncer refuses to run as root.
-        owner = Path(host).stat().st_uid if os.getuid() == 0 else None
+        # PgBouncer refuses to run as root. Then it runs as the owner of PostgreSQL's socket folder.
+        owner = Path(socket_folder).stat().st_uid if os.getuid() == 0 else None
         server = ServerProcess("PgBouncer", folder / "log")
         assert PGBOUNCER is not None
         embedded.kill_at_exit(server.start([PGBOUNCER, file], user=owner))

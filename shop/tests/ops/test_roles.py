@@ -89,7 +89,10 @@ def test_shops_role_cannot_change_schema_or_history(
 def test_shops_role_owns_nothing_and_no_role_is_a_superuser(
     roles: Roles, app_connection: psycopg.Connection[Any]
 ) -> None:
-    """The shop's role owns no table, and cannot become the owner. No role has an attribute."""
+    """The shop's role owns no table, and cannot become the owner.
+
+    Neither role is a superuser, or has another attribute, such as CREATEDB.
+    """
     with pytest.raises(InsufficientPrivilege):
         app_connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(roles.owner)))
     owned_tables = app_connection.execute(

@@ -139,7 +139,7 @@ def test_sold_orders_are_read_from_a_json_log() -> None:
 def test_compressed_log_is_refused(tmp_path: Path) -> None:
     """`reconcile --answers` refuses a compressed log.
 
-    It could read no answer from the log, and would report that no order is lost.
+    Without the refusal, the command would find no answer in the log, and report no lost order.
     """
     open_sale(1)
     (tmp_path / "access.log.gz").write_bytes(gzip.compress(b"outcome=sold order=1 sale=1"))

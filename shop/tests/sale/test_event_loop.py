@@ -125,7 +125,7 @@ def test_purchase_that_waits_in_a_thread_completes_after_a_disconnect(
 
 
 def test_purchase_without_a_thread_ends_if_the_client_disconnects() -> None:
-    """Under `token` a purchase runs in a thread. Here it waits for a thread, and leaves this queue.
+    """Under `token` a purchase runs in a thread. As long as it waits for one, it can be cancelled.
 
     The node has only one thread for such purchases, and another purchase is stopped in it.
     """

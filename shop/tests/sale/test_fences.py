@@ -104,7 +104,7 @@ def test_fences_rise_after_redis_lost_the_last_one() -> None:
     fences = []
     for number in range(4):
         if number == 2:
-            delete_locks()  # and the last fence
+            delete_locks()  # this also deletes the last fence
         check_out(Attempt(APPLE, f"b{number}", "redis"))
         order = PurchaseHistory.objects.latest("pk")
         assert order.fence == Product.objects.get(name=APPLE).fence
@@ -225,13 +225,13 @@ def test_stopped_node_sells_after_the_reset(lock: str, folder: Path, valkey: Val
 
 
 def reset_during_a_purchase(lock: str, *, at: str) -> None:
-    """Reset the fence in the row to 0 while a purchase is stopped at its point `at`.
+    """Reset the fence in the row to 0 while a purchase is stopped at the point `at` in its code.
 
-    Then a second buyer buys, and after that the stopped purchase continues, without its lock. The
-    fence of the stopped purchase is higher than the fence in the row before the reset.
+    Then a second buyer buys, with a fence of the present time. After that the stopped purchase
+    continues, without its lock. Its fence is an hour ahead, like the row's fence before the reset.
     """
     fence_ahead = set_fence_ahead()
-    # The last fence in Redis. The next lock gets a higher one, so the row does not refuse it.
+    # Set the last fence in Redis. The lock of `stale` then gets a higher fence than the row has.
     locks_client().set(f"lock:{{{lock}:{APPLE}}}:fence", fence_ahead + 5)
     with Interleaving() as threads:
         stale = threads.start("stale", partial(check_out, Attempt(APPLE, "stale", lock)))

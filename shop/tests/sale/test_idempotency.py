@@ -93,7 +93,7 @@ def test_order_of_a_closed_sale_is_found_after_a_restart(lock: str) -> None:
 
 
 def test_refused_key_can_buy_in_the_next_sale() -> None:
-    """A refusal is not stored under the key. The key buys once there are units."""
+    """A refusal is not stored under the key, so a retry buys as soon as there are units."""
     open_sale(0)
     assert buy(key="k1").status == 409
     assert PurchaseHistory.objects.count() == 0

@@ -90,9 +90,9 @@ def test_restock_with_a_used_key_returns_its_sale() -> None:
 
 @pytest.mark.parametrize("difference", [{"stock": 11}, {"product": "pear"}])
 def test_reused_key_with_a_different_restock_is_422(difference: dict[str, Any]) -> None:
-    """A second restock with the same key differs in one field from the first: the first one stays.
+    """A second restock with the same key, but another field, is refused. The first sale stays open.
 
-    difference  that field, with its new value
+    difference  the field that differs from the first restock, with its new value
     """
     first = post_restock({"stock": 10}, CRON_HEADERS)
     reply = post_restock({"stock": 10} | difference, CRON_HEADERS)
@@ -344,6 +344,7 @@ def test_orders_are_listed_oldest_first() -> None:
         ],
         "next": None,
     }
+    # The lock of `redis` gives each purchase a fence. `none` has no lock.
     assert [order.fence is None for order in orders] == [False, True]
 
 

@@ -105,7 +105,7 @@ def test_no_statement_runs_before_the_lock(lock: str) -> None:
         return execute(sql, *rest)
 
     def record_point(point: str, fields: Mapping[str, object]) -> None:
-        if not is_skipped(point):  # the first point that is not skipped is `acquired`
+        if not is_skipped(point):  # leaves out `arrives`, `begins` and `acquire`
             log.append(f"-- {point}")
 
     open_sale(1)

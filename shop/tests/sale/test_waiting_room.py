@@ -98,9 +98,8 @@ def test_buyer_is_429_at_once_if_the_queue_is_full(lock: str, settings: Settings
 def test_limits_apply_per_product_and_in_total(settings: Settings) -> None:
     """SHOP_MAX_WAITING limits the buyers of one product, SHOP_MAX_PURCHASES those of all products.
 
-    While a product's queue is full, a repeated request is refused as well, although the first
-    request with its idempotency key has led to an order. It would wait for the lock like any other
-    request.
+    While a product's queue is full, a repeated request is refused as well, although its
+    Idempotency-Key already has an order. A repeated request waits for the lock like any other.
     """
     settings.SHOP_MAX_WAITING = 1
     open_sale(5)
@@ -118,7 +117,7 @@ def test_limits_apply_per_product_and_in_total(settings: Settings) -> None:
 def test_refused_buyers_return_spread_over_10_seconds(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refused buyers get different values of Retry-After, RETRIES_PER_SECOND of them each value.
+    """The first 100 refused buyers (RETRIES_PER_SECOND) get Retry-After: 1, the next 100 get 2, ...
 
     If all buyers retried after one second, the process would be busy with refusing them. No buyer
     is told to wait longer than LONGEST_RETRY_AFTER_SECONDS.

@@ -31,9 +31,9 @@ def test_first_purchase_of_a_process_may_reconnect(
 ) -> None:
     """The first purchase of a process looks the product up, and then opens a new connection.
 
-    Therefore run_schedule() must find out which buyers are blocked by the new connection. Each of
-    these schedules has a buyer who waits at its write. Both buyers read before the first write, so
-    the only unit is sold twice.
+    PostgreSQL tells run_schedule() which connections wait. So run_schedule() must know the buyer's
+    new connection, and not only the first one. Each of these schedules has a buyer who waits at its
+    write. Both buyers read before the first write, so the only unit is sold twice.
     """
     monkeypatch.setattr(known_products, "_known_products", set())
     run = run_schedule("none", schedule, units=1)

@@ -29,7 +29,7 @@ from shop.tests.purchases import buy, committed, count_orders_and_stock, make_pr
 SALE = 7
 OTHER_SALE = 8
 COUNTER_KEY, RESERVATIONS_KEY = counter_keys(SALE)
-#: An upper bound of the time that a test takes.
+#: A test takes less than a minute, so it uses up less than this of a ttl.
 MINUTE_MS = 60_000
 
 buy_by_counter = partial(buy, lock="counter")
@@ -68,6 +68,7 @@ def test_every_reservation_renews_the_ttl_of_both_keys(
     client: Any = locks_client()
     for key in (COUNTER_KEY, RESERVATIONS_KEY):
         client.pexpire(key, MINUTE_MS)
+    # This call does not use its `initial_units`, because the sale already has a counter.
     actual_outcome, _ = reserve(sale_id=SALE, reservation_id=reservation_id, initial_units=1)
     assert actual_outcome is outcome
     for key in (COUNTER_KEY, RESERVATIONS_KEY):

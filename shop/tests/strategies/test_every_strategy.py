@@ -227,8 +227,9 @@ def test_buyer_of_a_closed_sale_gets_no_unit_of_the_next(lock: str) -> None:
 def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
     """A restock closes the sale and opens a new one between the read and the write of a buyer.
 
-    The buyer gets a unit of the old sale if its strategy has locked the product's row or is
-    deferred, and a unit of the new sale if its strategy reads again. Otherwise it is refused.
+    The buyer gets a unit of the old sale if the strategy locks a row at the read (`holds_row`), or
+    sells in Redis and writes the order later (`deferred`). The buyer gets a unit of the new sale if
+    the strategy then tries again (`reads_again`). Otherwise the buyer is refused.
     """
     old_sale = open_sale(3, lock=lock)
     with Interleaving() as threads:
@@ -242,7 +243,7 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
             lambda: not restock.is_between_steps() or has_waiting_statement(),
             what="the restock has ended, or waits for the buyer",
         )
-        # If the restock has begun a statement and not ended, it waits for the buyer's row lock.
+        # A restock has no point to stop at. If it has not ended, it waits for the buyer's row lock.
         has_to_wait = restock.is_between_steps()
         assert has_to_wait == STRATEGIES[lock].holds_row
         reply = buyer.finish()

@@ -1,6 +1,6 @@
-"""Two locks from the articles A0 to A4 (docs/sources.md): what the load test cannot show of them.
+"""Two locks from the articles A0 to A4 (docs/sources.md), in cases that the load test cannot show.
 
-`setnx-timestamp`: a failed takeover of an expired lock leaves the lock without a holder.
+`setnx-timestamp`: after a failed takeover of an expired lock, no buyer can acquire it for a while.
 `reentrant`, a copy of Redisson's lock: a thread can acquire it repeatedly, a lease with a fixed ttl
 ends, and no waiter misses an unlock.
 """

@@ -62,7 +62,7 @@ def test_strategy_oversells_in_the_expected_number_of_schedules(lock: str) -> No
 
 
 def assert_one_buyer_waits(lock: str, run: ScheduleRun) -> None:
-    """Assert by the log of a schedule that one buyer waits for the other.
+    """Assert that one buyer waited for the other, according to the log of the run.
 
     If the strategy waits at the write, the first buyer waits after both have read. Otherwise the
     second buyer waits at the read. Without a wait the schedule would not test the strategy.
@@ -70,6 +70,7 @@ def assert_one_buyer_waits(lock: str, run: ScheduleRun) -> None:
     lock  the name of the strategy
     """
     first, second = run.schedule[0], run.schedule[1]
+    # Only `redis-in-transaction` logs `unlocked_before_commit`. A buyer does not stop there.
     steps = [step for step in run.log if "unlocked" not in step]
     if STRATEGIES[lock].waits_at_write:
         reads = [f"{first} after_read", f"{second} after_read"]

@@ -61,7 +61,11 @@ def read_votes(lock: RedlockLock, *server_numbers: int) -> list[object]:
 def test_redlock_needs_three_of_five_servers(
     stopped_count: int, redlock_urls: None, five_valkeys: list[Valkey]
 ) -> None:
-    """With two servers stopped the shop sells. With three it refuses, and deletes its two votes."""
+    """With two servers stopped the shop sells a unit. With three it refuses the buyer.
+
+    The two servers that still run have stored the key of the buyer's lock (their votes). After the
+    refusal the keys are deleted.
+    """
     open_sale(1)
     outages = [Outage(server) for server in five_valkeys[:stopped_count]]
     try:

@@ -1,4 +1,4 @@
-"""The registry of strategies: each entry has valid fields and a name of its own."""
+"""The registry of strategies: each entry has valid fields and a unique name."""
 
 import ast
 import re
@@ -30,8 +30,9 @@ def test_fields_and_docstring_follow_the_conventions(strategy: Strategy) -> None
     """The fields are valid, and the docstring of a flawed strategy shows how it fails.
 
     `rush_verdict` is the expected verdict if many buyers come at the same moment. `article` begins
-    with the article that the strategy comes from, A0 to A4, or is `beyond`. `needs` is the name of
-    a setting with the URLs of servers, such as REDLOCK_URLS; empty if the strategy needs none.
+    with the article that the strategy comes from, A0 to A4, or is `beyond` if it comes from none.
+    `needs` is the name of a setting with the URLs of servers, such as REDLOCK_URLS; empty if the
+    strategy needs none.
     """
     assert re.fullmatch(r"[A-Z0-9][^.]{0,98}\.", strategy.summary), "one sentence"
     assert re.match(r"A[0-4]\b|beyond$", strategy.article)

@@ -66,8 +66,8 @@ def make_failing_purchase(*errors: Exception) -> Callable[[Attempt], Receipt]:
 def test_number_of_tries_is_not_limited(pauses: list[float], settings: Settings) -> None:
     """A purchase sells after 200 conflicts, if SHOP_LOCK_WAIT allows the time for them.
 
-    Of 200 buyers at the same moment, some need 22 tries. With a limit they would get no unit,
-    although units are left.
+    If 200 buyers buy at the same moment, some of them need 22 tries. With a limit on the number of
+    tries they would get no unit, although units are left.
     """
     settings.SHOP_LOCK_WAIT = 1000.0
     purchase = make_failing_purchase(*[Conflict()] * 200)
