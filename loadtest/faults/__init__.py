@@ -1,4 +1,4 @@
-"""Every fault, in the order in which the faults are made."""
+"""Every fault, in the order in which `make faults` injects them."""
 
 from loadtest.faults.fault import Fault
 from loadtest.faults.kinds.busy import BusyFault

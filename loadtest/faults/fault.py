@@ -1,6 +1,6 @@
 """The base class of the faults, with the vocabulary of `make faults`.
 
-    trial       one strategy under one fault, with a sale of its own
+    trial       one strategy under one fault, with its own sale
     victim      the buyer whom the fault hits; its purchase is stopped at a point
                 (shop/sale/points.py) until it is resumed
     rival       a buyer who tries to buy while the victim is stopped

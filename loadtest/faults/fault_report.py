@@ -227,7 +227,9 @@ def list_fault_names(cells: Sequence[Cell]) -> list[str]:
 
 
 def _make_grid(cells: Sequence[Cell], format_cell: Callable[[Cell], str]) -> dict[str, list[str]]:
-    """Return lock -> the texts of its cells, one for each fault; empty if there is no such cell.
+    """Return lock -> the texts of its cells, one for each fault.
+
+    If a lock has no cell under a fault, its text for that fault is empty.
 
     format_cell  returns the text of a cell
     """
@@ -253,7 +255,10 @@ def _make_matrix(
 
 
 def _format_sign(cell: Cell) -> str:
-    """Return the sign of a cell's verdict in rich's markup; a `!` if it is not as expected."""
+    """Return the sign of a cell's verdict, in Rich's markup.
+
+    If the verdict is not as expected, a `!` follows the sign.
+    """
     sign, colour = SIGNS[cell["verdict"]]
     if not cell["as_expected"]:
         return f"[bold yellow]{sign}![/]"

@@ -25,6 +25,7 @@ class LostLockFault(Fault):
         """
         self.held_lock_count = 0
         for trial in self.trials:
+            # A strategy that reserves units in Redis has no lock.
             uses_lock_on_main_redis = (
                 trial.strategy["backend"] == "redis" and not trial.strategy["reserves"]
             )

@@ -132,9 +132,9 @@ def _run_steps(fault: Fault) -> str:
     """
     testbed = fault.testbed
     trials = fault.trials
-    # A fault that loses promised orders deletes them from Redis before they are written to the
-    # database. Order consumers write them to the database, so these must not run meanwhile:
-    # otherwise all orders may have been written when the fault happens.
+    # Some faults test the loss of promised orders: orders that are in Redis and not yet in the
+    # database. No order consumer, which writes them to the database, may run before such a fault
+    # happens. Otherwise no promised order might be left to lose.
     must_kill_consumers = (
         fault.loses_promised_orders
         and testbed.nodes[VICTIMS_NODE].order_consumer.process is not None
@@ -273,13 +273,13 @@ def _let_buy(trial: Trial, buyers: Sequence[FaultBuyer]) -> None:
         buyer for buyer in buyers if not (buyer.has_started or buyer.is_done.is_set())
     ]
     with ThreadPoolExecutor(MAX_CONCURRENT_BUYERS) as pool:
-        purchases = [
+        futures = [
             pool.submit(buyer.buy, trial.testbed.shop(RIVALS_NODE)) for buyer in buyers_to_start
         ]
         wait_for(are_done_or_stopped, BUYING_TIMEOUT_SECONDS)
         for buyer in buyers:
             buyer.give_up()
-    for purchase in purchases:
-        purchase.result()  # raises the error of buy(), if there was one
+    for future in futures:
+        future.result()  # raises the error of buy(), if there was one
     for buyer in buyers:
         buyer.is_done.wait()  # ends soon: a request that is under way has a timeout

@@ -82,11 +82,11 @@ class Testbed(Stack):
 
     @property
     def main_redis(self) -> embedded.Valkey:
-        """The Valkey that both nodes use."""
+        """The Valkey (a server compatible with Redis) that both nodes use."""
         return self.valkeys[0]
 
     def replace_main_redis(self, replica: embedded.Valkey) -> None:
-        """Make a promoted replica the main Valkey, which is the first of `valkeys`."""
+        """Make a promoted replica the main Redis, which is the first of `valkeys`."""
         self.valkeys.remove(replica)
         self.valkeys[0] = replica
         replica.replica_of = None  # so that a restart does not make it a replica again
@@ -299,7 +299,7 @@ class Testbed(Stack):
     def has_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
         """Return whether a purchase has stopped at `point`, even if it has continued since.
 
-        point  by default the buyer's `stop_at`. The default requires that this is a single point
+        point  by default the buyer's `stop_at`, which must be a single point then
         """
         return self._point_file("at", buyer, point or buyer.stop_at).exists()
 
@@ -329,7 +329,7 @@ def run_in_parallel(
     Without `max_threads`, every subject has its own thread. When all calls have ended, the error of
     the first failed call is raised, if there was one.
     """
-    arguments = list(subjects)
+    subject_list = list(subjects)
     # The threads of a ThreadPool are daemons: Ctrl-C does not wait for them.
-    with ThreadPool(max_threads or len(arguments)) as pool:
-        pool.map(action, arguments, chunksize=1)
+    with ThreadPool(max_threads or len(subject_list)) as pool:
+        pool.map(action, subject_list, chunksize=1)

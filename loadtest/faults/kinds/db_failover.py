@@ -99,10 +99,10 @@ class DbFailoverFault(Fault):
         self.node_b_proxy.switch(self.replica.socket)
 
     def _count_orders_about_to_be_lost(self) -> int:
-        """Return the number of last buyers' orders that are answered `sold` and on the master.
+        """Return how many last buyers were answered `sold` and have their order on the master.
 
-        These are the orders that are lost when the master is killed. Both conditions are needed,
-        because a promised order (accepted in Redis) is committed only after the answer.
+        Their orders are lost when the master is killed. Both conditions are needed, because a
+        promised order (accepted in Redis) is committed only after the answer.
         """
         last_buyers = [trial.buyers[-1] for trial in self.trials]
         answered_count = sum(buyer.first_outcome == "sold" for buyer in last_buyers)

@@ -66,7 +66,7 @@ class DbKillFault(Fault):
 
     def _kill_in_mariadb(self) -> None:
         """End the connections that are in a transaction, and wait until they have ended."""
-        # Until then the server may return an old list of transactions.
+        # The list of transactions may be old. After this pause it has the victims' transactions.
         time.sleep(INNODB_VIEW_WAIT_SECONDS)
         self.remaining_ids_sql = REMAINING_IN_MARIADB_SQL
         self.ended_ids = [connection for (connection,) in self.testbed.run_sql(IDLE_IN_MARIADB_SQL)]

@@ -55,9 +55,9 @@ class EvictionFault(LostLockFault):
         should_have_locks = any(not trial.strategy["reserves"] for trial in self.trials)
         if should_have_locks:
             self.require(self.strategies_with_ttl, "there was no lock to evict")
-        kept_locks = sorted(strategies_with_lock & self.strategies_with_ttl)
-        message = f"these locks should have been evicted: {', '.join(kept_locks)}"
-        self.require(not kept_locks, message)
+        unevicted_locks = sorted(strategies_with_lock & self.strategies_with_ttl)
+        message = f"these locks should have been evicted: {', '.join(unevicted_locks)}"
+        self.require(not unevicted_locks, message)
         remaining_locks = ", ".join(sorted(strategies_with_lock)) or "none"
         return f"{evicted_count} keys were evicted; locks without a ttl stayed: {remaining_locks}"
 

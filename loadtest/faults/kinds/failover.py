@@ -54,7 +54,7 @@ class FailoverFault(LostLockFault):
         self.require_soon(has_synced, "the replica does not catch up")
 
     def fire(self) -> None:
-        """Kill the master, promote the replica, and lead both nodes to it."""
+        """Kill the master, promote the replica, and switch the proxies of both nodes to it."""
         self.record_held_locks()
         self.testbed.main_redis.stop(signal.SIGKILL)
         self.replica.promote()

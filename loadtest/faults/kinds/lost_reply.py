@@ -117,7 +117,8 @@ class LostReplyFault(Fault):
     def _dump_lock_keys(self, trial: Trial) -> dict[str, object]:
         """Return the keys of the trial's lock and of its fence, with their serialized values.
 
-        The value is None for a key that the server does not have.
+        For a strategy that reserves units in Redis instead of locking, return the keys of its
+        reserved units and of its stock. The value is None for a key that the server does not have.
         """
         keys = list(measure.list_lock_keys(trial.strategy_name, trial.product))
         keys += [f"{name}:fence" for name in keys]
@@ -127,16 +128,16 @@ class LostReplyFault(Fault):
             server = self.testbed.valkeys[1]  # Redlock's first server
             db = measure.REDLOCK_DB
         if trial.strategy["reserves"]:
-            # There is no lock. The victim's command takes a unit from the stock in Redis. The first
-            # key is that of `counter`, with the reserved units. The second is that of `reserve`,
-            # with the stock.
+            # There is no lock. The victim's command takes a unit from the stock in Redis. The
+            # strategy `counter` has its reserved units in the first key. The strategy `reserve` has
+            # its stock in the second one.
             keys = [f"stock:{{{trial.sale}}}:held", f"stock:{{{trial.strategy_name}}}:{trial.sale}"]
         return {key: measure.run_command(server, "DUMP", key, db=db) for key in keys}
 
     def prove(self) -> str:
         """Return in how many trials start_first_buyers() has dropped a reply.
 
-        It has also checked that the command took effect.
+        start_first_buyers() has also checked that each command took effect.
         """
         conclusive_trials = [trial for trial in self.trials if not trial.inconclusive_reason]
         if not conclusive_trials:

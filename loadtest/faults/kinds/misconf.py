@@ -88,7 +88,10 @@ class MisconfFault(Fault):
         return f"{refusals} commands were refused with {LASTING_ERROR} while the victims held locks"
 
     def _expect_refusal(self, trial: Trial, error: str) -> None:
-        """Let a new buyer send one request, and record a problem if it is not refused."""
+        """Let a new buyer send one request, and record a problem if it is not refused.
+
+        error  the error with which Redis refuses writes now; it becomes part of the buyer's name
+        """
         self.expect_outcome(trial, f"buyer-{error}".lower(), "unavailable")
 
     def _count_refusals(self, error: str) -> int:

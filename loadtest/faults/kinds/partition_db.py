@@ -92,9 +92,10 @@ class PartitionDbFault(PartitionFault):
             self.victim_wait_times.append(time.monotonic() - resumed_at)
 
     def _check_that_victim_blocked_others(self, trial: Trial) -> None:
-        """Mark the trial as inconclusive if other buyers could buy too early.
+        """Mark the trial as inconclusive if another buyer bought while the victim had the lock.
 
-        While the victim waits for the database, its lock is renewed. So no other buyer can buy.
+        The victim's lock is renewed while the victim waits for the database, and blocks the other
+        buyers for nearly the longest time that the strategy allows.
         """
         blocked_seconds = trial.measure_seconds_to_first_sale(self.fired_at)
         longest_seconds = self._get_longest_blocking_seconds(trial.strategy)

@@ -27,7 +27,7 @@ class QuorumFault(Fault):
             proxy.black_hole()
 
     def prove(self) -> str:
-        """Prove that two servers do not answer. run_buyers() proves the same of the third one."""
+        """Prove that two servers do not answer. run_buyers() cuts a third one off and checks it."""
         self._require_answering_servers(3)
         return "2 of 5 servers do not answer, then 3"
 

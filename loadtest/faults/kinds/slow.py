@@ -18,7 +18,7 @@ class SlowFault(Fault):
     title = "the holder works for longer than the ttl"
 
     def prove(self) -> str:
-        """Prove that the processes of the node run."""
+        """Prove that the processes of the node run, so that only the victims are slow."""
         states = map(measure.read_process_state, self.testbed.list_pids(self.node))
         self.require(psutil.STATUS_STOPPED not in states, "the node is stopped, not slow")
         return f"the victims are stopped at {self.victim_stop_point}, node A runs"
