@@ -204,12 +204,12 @@ def group_by_product(
 
     An event of an attempt belongs to the product in the attempt's first event that has a product.
     If no event has one, the product is taken from the name of the event's lock. An event of a fault
-    or a damaged line belongs to its own product. An event without any product belongs to all
-    products.
+    or a damaged line belongs to the product in its field `product`. An event without any product
+    belongs to all products.
 
     earlier  the events before `events`. They show the products of attempts that began before
-             `events`. Such an attempt is left out if no attempt that began in `events` has its
-             product
+             `events`. But the keys of the result come from `events` only: if an attempt has a
+             product that is not among them, its events are left out
     """
     products = _map_attempts_to_products(events)
     events_by_product: dict[str, list[Event]] = {product: [] for product in products.values()}

@@ -35,8 +35,8 @@ class AttemptThread(NamedTuple):
 def parse_answer_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that the event of an answer gets from the answer's body.
 
-    A field that the body lacks is left out. If the body's `lock` is not a JSON object, its fields
-    are left out, too: the answer may come from another program than the shop.
+    A field that the body lacks is left out. If the body's `lock` is not a JSON object, `fence` and
+    `released` are left out, too: the answer may come from another program than the shop.
     """
     lock = body.get("lock")
     if not isinstance(lock, Mapping):
@@ -320,7 +320,9 @@ class ProductHistory:
 
 
 def _make_commit(event: Event, read_event: Event | None, holds: Sequence[LockHold]) -> Commit:
-    """Return the commit that begins with `event`. It contains the hold during which it began.
+    """Return the commit that begins with `event`.
+
+    Its field `hold` is the hold of the lock during which the commit began.
 
     read_event  the event of the last read of the stock before the commit
     holds       the holds of the node's thread that committed

@@ -177,8 +177,8 @@ def _describe_problem_with_hold(commit: Commit, *, was_answered: bool) -> str:
     A hold is the time from the grant of a lock to its release.
     The text follows "order 7 was" in a message.
 
-    If the end of the commit was not recorded, the node may have been killed. This is excluded if
-    the node released the lock and answered the buyer.
+    If the end of the commit was not recorded, the node may have been killed. But a node that
+    released the lock and answered the buyer was still running, so it must have recorded the end.
 
     was_answered  whether the buyer was answered `sold`
     """

@@ -26,8 +26,8 @@ class Mechanism:
                 every buyer writes the product's row before its order, so orders are committed in
                 the order of their numbers
     commits_in_number_order
-                an order gets its number after the stock is read; so if one order is committed
-                before the stock is read for another one, it has the smaller number
+                an order gets its number after the stock is read; so if order A is committed before
+                the stock is read for order B, A has the smaller number
     has_unit_numbers
                 the stock that an order saw is the number of its unit, and no other order has it
     reserves    a unit is reserved in Redis before the order is committed

@@ -76,7 +76,8 @@ def _may_be_numbered_by_buyer(record: SaleRecord) -> bool:
 def lost_ack(record: SaleRecord) -> Iterator[Case]:
     """Rule: each answer `sold` has the number of an order that the buyer has.
 
-    The rule is named after the acknowledgement of an order that was lost.
+    An `ack` is the acknowledgement of an order, which is the answer `sold`. It is lost if the order
+    does not exist any more.
     """
     keys_and_numbers = {(order["key"], order["order"]) for order in record.orders}
     # If several orders have a number, the first one counts.

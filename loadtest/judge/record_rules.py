@@ -272,6 +272,7 @@ def _describe_difference_from_run(record: SaleRecord, event: Event) -> str:
     lock_name = f"{strategy}:{product}"
     if event["by"] != "node":
         return ""
+    # `f` is the kind of the event. The field `lock` of a `begins` has the name of the strategy.
     if event["f"] == "begins" and event.get("lock", strategy) != strategy:
         return f"was served under strategy {event['lock']!r} instead of {strategy!r}"
     if product and event.get("product", product) != product:

@@ -156,11 +156,11 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
 
 @rule("false_sold_out", needs_node_records=True)
 def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
-    """Rule: if a node saw units left in each read for a request, it does not answer `sold_out`.
+    """Rule: a node does not answer `sold_out` if every read for the request found units left.
 
     The rule does not apply to strategies that decrement the stock in SQL (`amount - 1`) in the
     product's row. Such a decrement does not depend on the read, and the stock may have run out
-    between the two.
+    between the read and the decrement.
     """
     mechanism = record.mechanism
     decrements_in_sql = not mechanism.writes_absolute_stock
