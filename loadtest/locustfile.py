@@ -39,7 +39,7 @@ class ShopUser(FastHttpUser):
     def take_part(self) -> None:
         self.buyers = rushes.get_buyers()
         buyer = self.buyers.add_buyer(self)
-        requester = self.buyers.get_requester(self)  # has connect() and buy(), as those below
+        requester = self.buyers.get_requester(self)  # this user, or a TargetRequester
         requester.connect(buyer)
         # buy() builds its request. The request then waits at the barrier, in a hook that
         # add_buyer() has set: see loadtest/rush/local_buyers.py.

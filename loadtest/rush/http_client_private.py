@@ -77,8 +77,8 @@ def call_before_sending(session: Any, callback: Callable[[], object]) -> None:
     statistics does not include the time of `callback`.
     """
     client_pool = session.client.clientpool
-    find_client = client_pool.get_client
-    send_request = session.request
+    original_get_client = client_pool.get_client
+    original_request = session.request
     callback_seconds = 0.0
 
     def timed_callback() -> None:
@@ -88,18 +88,18 @@ def call_before_sending(session: Any, callback: Callable[[], object]) -> None:
         callback_seconds += time.monotonic() - started_at
 
     def get_client(url: Any) -> Any:
-        client = find_client(url)
+        client = original_get_client(url)
         client._connection_pool.before_sending = timed_callback
         return client
 
     def request(*arguments: Any, **options: Any) -> Any:
         nonlocal callback_seconds
         callback_seconds = 0.0
-        response = send_request(*arguments, **options)
-        locust_statistics = vars(response).get("request_meta")
-        if locust_statistics:
-            locust_statistics["response_time"] -= callback_seconds * 1000
-            locust_statistics["start_time"] += callback_seconds
+        response = original_request(*arguments, **options)
+        request_meta = vars(response).get("request_meta")  # Locust's times of this request
+        if request_meta:
+            request_meta["response_time"] -= callback_seconds * 1000
+            request_meta["start_time"] += callback_seconds
         return response
 
     client_pool.get_client = get_client
@@ -121,7 +121,7 @@ def check_each_host(session: Any, check: Callable[[str], object]) -> None:
 
 
 def is_counted(response: Any) -> bool:
-    """Return whether Locust has counted a response, at the end of the response's `with` block."""
+    """Return whether Locust has counted a response, as the end of a `with` block on it does."""
     return bool(response._entered)  # a private name of Locust's ResponseContextManager
 
 

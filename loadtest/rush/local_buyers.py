@@ -74,8 +74,8 @@ class LocalBuyers:
     def add_buyer(self, user: Any) -> Buyer:
         """Return a new buyer for a Locust user, and choose the node of the shop for its requests.
 
-        If there are more users than buyers, the surplus users wait forever. For example, the key
-        `w` in Locust's terminal adds a user.
+        If there are more users than buyers, the surplus users wait forever. The key `w` in Locust's
+        terminal, for example, adds a surplus user.
         """
         number = next(self._unused_numbers, None)
         if number is None:
@@ -96,11 +96,13 @@ class LocalBuyers:
         return TargetRequester(self.target, self.plan.hosts, user.client, self.report_failure)
 
     def wait_and_record_sending(self, key: str) -> None:
-        """Record that a buyer's purchase is sent now. Before its first one, wait at the barrier.
+        """Record that a buyer's purchase is sent now.
 
-        The HTTP client calls this before each request. Only the first request of each buy() is
-        recorded. Before other requests of buy(), and before those of prepare() and connect(), this
-        function does nothing.
+        If it is the buyer's first purchase, wait at the barrier before that.
+
+        The HTTP client calls this function before each request. Only the first request of each
+        buy() is recorded. Before other requests of buy(), and before those of prepare() and
+        connect(), this function does nothing.
 
         key  the key of the buyer
         """

@@ -31,11 +31,12 @@ def get_hostname(url: str) -> str:
 def is_loopback(hostname: str) -> bool:
     """Return whether a name resolves to loopback addresses only; False for an unknown name."""
     try:
-        addresses = {str(address[0]) for *_, address in socket.getaddrinfo(hostname, None)}
+        address_infos = socket.getaddrinfo(hostname, None)
     except (OSError, UnicodeError):
         return False
-    without_zones = [address.partition("%")[0] for address in addresses]
-    return bool(addresses) and all(ip_address(address).is_loopback for address in without_zones)
+    # An IPv6 address may end in a zone: fe80::1%eth0.
+    addresses = {str(socket_address[0]).partition("%")[0] for *_, socket_address in address_infos}
+    return bool(addresses) and all(ip_address(address).is_loopback for address in addresses)
 
 
 def require_permission(url: str, allowed_hostname: str, *, buyers: int) -> str:

@@ -155,7 +155,7 @@ class Rush:
         plan    the fields of the RushPlan, without its token
         clock   the offset of this machine's clock, see messages.measure_clock_offset()
         state   the attributes of the target after open(), for the workers' targets
-        shares  by the id of each process, the arguments of a range() with its buyers' numbers
+        shares  id of each process -> the start, stop and step of the range of its buyers' numbers
         """
         attributes_before = dict(vars(self.target))
         self.sale_counter.open(self.plan.stock)
@@ -429,8 +429,8 @@ class Rush:
 
         orders   the number of orders now
         changes  a sentence on each difference from the orders and the stock that were judged
-        possible_earlier_orders  how many of the orders may be from before the rush, and have got
-                 another number or buyer since
+        possible_earlier_orders  the number of orders that may be from before the rush: they look
+                 new, because their number or buyer has changed since
         """
         orders = self.sale_counter.orders()
         differences = describe_changes(self.judged_orders, orders)

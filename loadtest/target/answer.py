@@ -46,7 +46,8 @@ class Answer:
     def let_locust_count(self, response: Any) -> None:
         """Let Locust count the response as a success or as a failure.
 
-        A success is any of CORRECT_OUTCOMES, with which a correct shop may answer: `sold_out`, too.
+        Any of CORRECT_OUTCOMES is a success. `sold_out` is one of them, because a correct shop
+        gives this answer when no unit is left.
         """
         if self.outcome in CORRECT_OUTCOMES:
             response.success()
@@ -70,7 +71,7 @@ def sold_out() -> Answer:
 def again(why: str = "") -> Answer:
     """Return the Answer which means that nothing was sold, and that the buyer may try again.
 
-    The buyer repeats the purchase until the deadline.
+    Its outcome is `busy`, after which the buyer repeats the purchase until the deadline.
     """
     return Answer("busy", why=why)
 

@@ -65,7 +65,7 @@ def sql(dsn: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
             # With mode=rw a wrong path is an error. By default sqlite3 would create a database.
             uri = f"file:{quote(file)}?mode=rw"
             sqlite = sqlite3.connect(uri, uri=True, timeout=TIMEOUT_SECONDS)
-            with closing(sqlite), sqlite:  # the second `with` commits
+            with closing(sqlite), sqlite:  # `sqlite` commits at the end of the block
                 return sqlite.execute(query, values).fetchall()
         if dsn.startswith(("postgresql://", "postgres://")):
             with psycopg.connect(dsn, connect_timeout=int(TIMEOUT_SECONDS)) as connection:

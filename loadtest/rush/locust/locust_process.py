@@ -53,7 +53,7 @@ class LocustProcess:
     def __enter__(self) -> Self:
         """Start the child without waiting until Locust is ready.
 
-        The child has a session of its own, so that Ctrl-C in the terminal does not reach it.
+        The child runs in a new session, so that Ctrl-C in the terminal does not reach it.
         """
         with uninterrupted():
             self._child = subprocess.Popen(

@@ -71,7 +71,7 @@ class LocustRushes:
         self.end_run: Callable[[], object] = self._end_run_of_plain_locust
 
     def set_up(self, environment: Any) -> None:
-        """Register for the messages of this Locust process, so that its runs become rushes.
+        """Prepare this Locust process, so that each of its runs is a rush.
 
         Ends the process with exit code 2 if the target is unusable.
         """
@@ -97,7 +97,7 @@ class LocustRushes:
         self._set_up_done.set()
 
     def _require_usable_target(self) -> None:
-        """Exit with code 2 if the file of --target is wrong, or a host must not get a rush."""
+        """Exit with code 2 if the file of --target is wrong, or a rush on its host is forbidden."""
         try:
             plan = build_plan(self.environment)
             load_target(plan)
@@ -199,7 +199,7 @@ class LocustRushes:
         try:
             rush.target = load_target(plan)
             require_permissions(plan)
-            self.options.rush = rush.open()  # Locust sends its options to each worker with users
+            self.options.rush = rush.open()  # Locust sends its options to the workers
         except ShopUnreachable as error:
             rush.failure = str(error)
         except Exception as error:  # if this raised, Locust's run would never end
@@ -222,7 +222,7 @@ class LocustRushes:
     def _end_run_of_plain_locust(self) -> None:
         """End Locust's run: the whole process if Locust is headless, else only the users."""
         while isinstance(self.runner, MasterRunner) and not self.runner.spawning_completed:
-            # A master that is stopped while it starts users does not stop starting them.
+            # If a master is stopped while it is starting users, it goes on starting them.
             gevent.sleep(POLL_INTERVAL_SECONDS)
         if self.options.headless:
             self.runner.quit()
@@ -248,7 +248,8 @@ class LocustRushes:
             arrived = sum(
                 len(process.buyers) for process in rush.processes.values() if process.has_arrived
             )
-            # rush.arrived is the sum of the numbers in the reports received so far.
+            # A process sends its report when all its buyers are answered. `rush.arrived` is the sum
+            # of their numbers in the reports so far.
             buyers_answered = rush.arrived
         seconds_left = rush.released_at + rush.plan.deadline - time.monotonic()
         return {
