@@ -293,7 +293,7 @@ def find_reason_not_to_inject(fault: str, vendor: str) -> str:
 
 
 def get_verdicts_on_database(lock: str, database: str) -> Mapping[str, str]:
-    """Return the expected verdicts on a strategy under each fault on a database, by fault.
+    """Return fault -> the expected verdict on a strategy, if the shop uses this database.
 
     The entry for `rush` is the verdict on PostgreSQL. get_expected_rush_verdict() returns the
     verdict of a rush on other databases.
@@ -319,7 +319,9 @@ def get_expected_rush_verdict(lock: str, fault: str, database: str) -> str:
 
 
 def get_lowest_deadline_seconds(lock: str, database: str) -> float:
-    """Return the shortest deadline of a rush that gives all buyers enough time; 0 if any does.
+    """Return the shortest deadline of a rush that gives all buyers enough time, in seconds.
+
+    Return 0 if LOWEST_DEADLINES_ON has no entry for the strategy on this database.
 
     database  a name in loadtest/stack/databases.py
     """

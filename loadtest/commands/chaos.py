@@ -128,8 +128,8 @@ def list_inconclusive_reasons(rushes: Sequence[ChaosRush]) -> list[str]:
 def choose_exit_code(rushes: Sequence[ChaosRush]) -> int:
     """Return the exit code of a run with these rushes, in which random faults were injected.
 
-    It is 1 if a sound strategy broke. Otherwise it is EXIT_CODES["unknown"] if the run is
-    inconclusive, and else 0.
+    It is 1 if a sound strategy (UNBROKEN_STRATEGIES) broke. Otherwise it is EXIT_CODES["unknown"]
+    if the run is inconclusive, and else 0.
     """
     if find_failures_of_sound_strategies(rushes):
         return 1

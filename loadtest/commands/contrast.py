@@ -4,8 +4,8 @@
     python -m loadtest.commands.contrast --headless --lock redis  `locust` with these arguments
 
 LOCUST_HOST is the shop's address; by default http://127.0.0.1:8000. SHOP_RESTOCK_TOKEN is the token
-that opens its sales, or SHOP_RESTOCK_TOKEN_FILE names a file with the token. Only Locust is
-started.
+that opens its sales, or SHOP_RESTOCK_TOKEN_FILE names a file with the token. This command starts
+Locust only, so the shop must be running.
 """
 
 import os

@@ -2,9 +2,9 @@
 
 A cell is one strategy under one fault, with its verdict, which is compared with the expected one.
 
-Unlike `demo` and `matrix` (rushes.py), this command does not use Locust. Each strategy has a
-product of 10 units and 20 buyers of its own. The nodes reach their servers through proxies, which
-can interrupt the connections.
+Unlike `demo` and `matrix` (rushes.py), this command does not use Locust. Under each fault, every
+strategy has its own product with 10 units, and its own 20 buyers. The nodes reach their servers
+through proxies, which can interrupt the connections.
 """
 
 import os

@@ -99,7 +99,7 @@ def run(console: Console, **options: Any) -> int:
         runs: list[Run] = []
         for round_number in range(1, load_options.rounds + 1):
             # The strategies are shuffled in each round, so that no strategy always follows the same
-            # one. The seed is the number of the round, so that every command has the same order.
+            # one. The seed is the number of the round, so that a repeated run has the same order.
             rng = random.Random(round_number)
             for lock in rng.sample(list(load_options.locks), len(load_options.locks)):
                 out.progress(f"round {round_number} of {load_options.rounds}: {lock}")
@@ -228,9 +228,11 @@ def _make_locust_command(plan: LoadPlan, report_file: Path) -> list[str]:
 def assess_run(run: Mapping[str, Any], measurement: Measurement, plan: LoadPlan) -> dict[str, Any]:
     """Return the fields `as_expected` and `why` of a run.
 
-    A run whose measurement failed is never as expected. A strategy that is expected to oversell
-    cannot do so if its stock lasts longer than the measurement. But its flaw, lost decrements of
-    the stock, shows before that, so its run is also as expected with lost updates.
+    A run whose measurement failed is never as expected.
+
+    A strategy that is expected to oversell oversells only when its stock runs out. If the stock
+    lasts longer than the measurement, lost updates show the same flaw. So a run of such a strategy
+    is as expected if it is oversold, or if it has lost updates.
     """
     has_shown_its_flaw = run["expected"] == "oversold" and run["lost_updates"] > 0
     if measurement.processes < plan.locust_workers:

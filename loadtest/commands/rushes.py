@@ -296,7 +296,8 @@ def _run_rush_if_available(
 ) -> Run:
     """Run one rush (many buyers at the same moment), and return its run: figures and verdict.
 
-    If the strategy is unavailable, there is no rush, and the verdict is `not_run`.
+    If the strategy is unavailable, there is no rush, and the verdict is `not_run`. If the shop
+    describes the strategy wrongly, the run also gets that complaint (see add_complaint).
     """
     if strategy["available"]:
         run = run_rush(stack, locust, rush_options, strategy["name"], locust_report)

@@ -155,8 +155,8 @@ def judge_again(
 
     orders   the number of orders now
     changes  a sentence on each difference from the orders and the stock that were judged
-    possible_earlier_orders  how many of the orders may be from before the rush, and have got
-             another number or buyer since
+    possible_earlier_orders  the number of orders that may be from before the rush: they look new,
+             because their number or buyer has changed since
     """
     if not changes:
         return

@@ -160,7 +160,7 @@ class Arrivals(PlannedBuyer):
         self.pool.spawn(self.buy_with_retries, host, self.next_arrival_at)
 
     def on_stop(self) -> None:
-        self.pool.join()  # waits for the last answers
+        self.pool.join()  # waits until all buyers in the pool have their last answers
         super().on_stop()
 
 

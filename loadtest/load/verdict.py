@@ -16,10 +16,10 @@ from loadtest.stack.client import Shop
 #: that the shop has accepted, and that a consumer process writes later. A load run promises more
 #: orders than a rush, whose limit is in loadtest/stack/client.py.
 LOAD_SETTLE_TIMEOUT_SECONDS = 30.0
-#: A buyer whose purchase began less than this before the end, and who was only refused (the
-#: outcomes RETRIED_REFUSALS), had no time to repeat its request. So its requests are not judged. If
-#: one of them did sell a unit, the judge reports the order as a `ghost_order`, an order whose key
-#: is in no judged request.
+#: A purchase is late if it began less than this before the end of the measurement. If a late buyer
+#: was only refused (the outcomes RETRIED_REFUSALS), it had no time to repeat its request, and its
+#: requests are not judged. This hides no sold unit: an order with the key of such a buyer would be
+#: reported as a `ghost_order`, because its key is in no judged request.
 LATE_SECONDS = 5.0
 VERDICTS_WORST_FIRST = ("oversold", "undersold", "deadlock", "unknown", "exact")
 #: Fields of a run that are sums over its products.

@@ -174,8 +174,9 @@ class Timeline:
     def make_stock_table(self) -> list[Row]:
         """Return [time, orders, stock] at the start, after each commit, and at the end.
 
-        The stock is computed: each commit subtracts one unit. But if updates were lost, a commit
-        sets the stock to one less than the stock that its buyer had read, if that is known.
+        The stock is computed: each commit subtracts one unit. A run with lost updates is an
+        exception. There a commit sets the stock to one less than the stock that its buyer had read.
+        If it is not known which stock the buyer had read, the commit subtracts one unit here, too.
         """
         initial_stock = self.run["initial_stock"]
         order_count = self.run["orders"]

@@ -58,7 +58,10 @@ def _read_figure(run: Any, key_path: Sequence[str]) -> Any:
 
 
 def _compute_median(name: str, runs_of_strategy: Sequence[Any]) -> float | None:
-    """Return the median of one figure over the rounds of a strategy; see compute_medians().
+    """Return the median of one figure over the rounds of a strategy.
+
+    For `errors`, return the maximum instead; compute_medians() gives the reason. Return None if a
+    round lacks the figure.
 
     name  the name of the figure
     """

@@ -105,6 +105,7 @@ def find_last_commits(history: ProductHistory) -> dict[str, Commit]:
             commit = commits.setdefault(
                 request.attempt, Commit(request.attempt, request.answered_at)
             )
+            # The answer proves that the commit ended, even if its end was not recorded.
             commit.done_at = commit.done_at or commit.begun_at
             commit.order = request.order or commit.order
     return commits
@@ -262,8 +263,8 @@ def _make_order_lines(judgement: Judgement, followed_attempts: Sequence[str]) ->
             order_numbers[request.attempt] = request.order
     commits = find_last_commits(judgement)
     # A finding of the rule `stale_write` whose `prevents_exact` is False describes a lost update:
-    # the first of its attempts erased the decrements of the others. It does not have to prevent an
-    # exact verdict, because the finding `lost_update` already does.
+    # the first of its attempts erased the decrements of the attempts after it. The finding does not
+    # have to prevent an exact verdict, because the finding `lost_update` already does.
     erased_by_writer = {
         finding.attempts[0]: finding.attempts[1:]
         for finding in judgement.findings

@@ -92,7 +92,8 @@ class Sheet:
         """Return the table as Markdown, with a paragraph below it."""
         rows = []
         for run, texts in self.rows:
-            rows.append([make_run_label(run, "`"), make_bold_verdict(run["verdict"])] + list(texts))
+            label = make_run_label(run, quote="`")
+            rows.append([label, make_bold_verdict(run["verdict"])] + list(texts))
         return markdown_table(self.all_headings, rows, paragraph)
 
     @property

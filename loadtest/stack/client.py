@@ -83,7 +83,8 @@ class Shop:
         key      the Idempotency-Key
         stop_at  the point at which this purchase stops until it is resumed (SHOP_DEMO)
         fields   product, lock and buyer. Optional: `sale`, the number of the sale to buy from, and
-                 `hold_ms`, the milliseconds between check and decrement (SHOP_DEMO); 0 is not sent
+                 `hold_ms`, the milliseconds between check and decrement (SHOP_DEMO). A field that
+                 is 0 is not sent
 
         Raises ConnectionRefused if the shop cannot have received the request. Raises
         ShopUnreachable if the unit may have been sold, because there is no answer, or because the

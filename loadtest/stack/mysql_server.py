@@ -69,8 +69,9 @@ def _connect(url: str, connections: int) -> Any:
     parts = urlsplit(url)
     try:
         return mysql_client.connect(url, timeout_seconds=CONNECT_TIMEOUT_SECONDS)
-    # A ValueError means that the port is not a number, a RuntimeError that a password without TLS
-    # needs the package cryptography. Only the arguments of a MySQLError begin with an error number.
+    # A ValueError is raised if the port is not a number. A RuntimeError is raised if a password has
+    # to be sent without TLS and the package cryptography is not installed. Only the arguments of a
+    # MySQLError begin with an error number.
     except (pymysql.MySQLError, ValueError, RuntimeError) as error:
         number = error.args[0] if error.args else 0
         cure = CONNECTION_ERRORS.get(number, "correct DATABASE_URL").format(

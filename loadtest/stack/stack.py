@@ -223,7 +223,10 @@ class Stack:
             self._folder.cleanup()
 
     def _print_running_nodes(self) -> None:
-        """Tell the user which nodes still run. If the output is closed, do nothing."""
+        """Show the step `stopping`, with the nodes that still run and the time that they have left.
+
+        If the output is closed, do nothing.
+        """
         running_nodes = [
             f"node {node.name}" for node in self.nodes if node.server.process is not None
         ]
