@@ -90,7 +90,11 @@ def find_failures_of_sound_strategies(rushes: Sequence[ChaosRush]) -> list[Cell]
 
 
 def list_inconclusive_reasons(rushes: Sequence[ChaosRush]) -> list[str]:
-    """Return why the run is inconclusive, one sentence for each reason; empty if it is not."""
+    """Return why the run is inconclusive, one sentence for each reason; empty if it is not.
+
+    The reasons are disturbances (faults at random times) that were never seen to happen, leases
+    that ran out, canaries (locks that must break) that did not break, and failed rushes.
+    """
     failed_rushes = [rush for rush in rushes if rush.failure]
     tries_by_disturbance: Counter[str] = Counter()
     seen_disturbances: set[str] = set()
@@ -172,7 +176,8 @@ def run(console: Console, *, minutes: float = 2.0, seed: int | None = None) -> i
 def _print_conclusion(console: Console, rushes: Sequence[ChaosRush], seed: int) -> None:
     """Print the broken strategies and canaries, why the run is inconclusive, and the totals.
 
-    Canaries are locks that are known to break under random faults.
+    Canaries are locks that are known to break under random faults. A disturbance is such a fault,
+    injected at a random time.
     """
     broken_cells = find_failures_of_sound_strategies(rushes)
     for cell in broken_cells:

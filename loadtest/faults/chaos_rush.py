@@ -338,7 +338,10 @@ def _send_buyers_and_disturb(
 
 
 def _judge_sales(fault: ChaosFault, rush: ChaosRush) -> None:
-    """Judge the sale of each trial, and set `rush.cells`: a verdict for each strategy."""
+    """Judge the sale of each trial (one strategy in this rush), and set `rush.cells`.
+
+    A cell has the figures and the verdict of one sale.
+    """
     if not rush.evidence:
         for trial in fault.trials:
             trial.mark_inconclusive(NO_DISTURBANCE_SEEN_MESSAGE)

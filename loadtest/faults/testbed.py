@@ -299,7 +299,8 @@ class Testbed(Stack):
     def has_stopped_at(self, buyer: FaultBuyer, point: str = "") -> bool:
         """Return whether a purchase has stopped at `point`, even if it has continued since.
 
-        point  by default the buyer's `stop_at`, which must be a single point then
+        point  a point of the purchase (shop/sale/points.py), by default the buyer's `stop_at`,
+               which must be a single point then
         """
         return self._point_file("at", buyer, point or buyer.stop_at).exists()
 
@@ -307,6 +308,8 @@ class Testbed(Stack):
         """Let a purchase continue at `point`, by default at all points in the buyer's `stop_at`.
 
         A purchase that has not reached the point yet will not stop there.
+
+        point  a point of the purchase (shop/sale/points.py)
         """
         points = (point or buyer.stop_at).split(",")
         for passed_point in points:

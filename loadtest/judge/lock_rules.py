@@ -46,6 +46,8 @@ def fence_fell_between_grants(record: SaleRecord) -> Iterator[Case]:
     A grant is earlier than another one if it was recorded before the other one was requested. If
     two buyers requested the lock at the same time, either grant may be the first. Then the rule
     only requires that their fences differ. Grants to the same owner may have the same fence.
+
+    If a fault may have taken the lock from its holder, a sale that breaks the rule may be exact.
     """
     grants = [(hold.fence, hold) for hold in record.holds if hold.fence is not None]
     starts = [hold.start for _, hold in grants]  # sorted, as record.holds are

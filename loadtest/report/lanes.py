@@ -176,7 +176,7 @@ class Timeline:
 
         The stock is computed: each commit subtracts one unit. A run with lost updates is an
         exception. There a commit sets the stock to one less than the stock that its buyer had read.
-        If it is not known which stock the buyer had read, the commit subtracts one unit here, too.
+        If it is not known which stock the buyer had read, the commit still subtracts one unit.
         """
         initial_stock = self.run["initial_stock"]
         order_count = self.run["orders"]

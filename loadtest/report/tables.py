@@ -205,7 +205,7 @@ def make_run_label(run: Run, quote: str = "") -> str:
     quote  a mark to put before and after the name, such as a backtick
     """
     label = f"{quote}{run['lock']}{quote}"
-    if run["fault"] == ONE_PROCESS:
+    if run["fault"] == ONE_PROCESS:  # `fault` is the column of the rush in loadtest/expected.py
         label += " (one process)"
     return label
 

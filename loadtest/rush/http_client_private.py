@@ -121,7 +121,7 @@ def check_each_host(session: Any, check: Callable[[str], object]) -> None:
 
 
 def is_counted(response: Any) -> bool:
-    """Return whether Locust has counted a response, as the end of a `with` block on it does."""
+    """Return whether Locust has counted a response; it does so as the `with` block ends."""
     return bool(response._entered)  # a private name of Locust's ResponseContextManager
 
 

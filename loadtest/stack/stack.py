@@ -147,7 +147,7 @@ class Stack:
         return Shop(self.nodes[node].url, token=self.token, name=self.nodes[node].name)
 
     def strategies(self, names: Iterable[str] = ()) -> list[StrategyFacts]:
-        """Return the facts about the strategies with these names, by default about all strategies.
+        """Return the traits of the strategies with these names, by default of all strategies.
 
         A strategy is unavailable if its servers did not start. It has a `complaint` if the list of
         GET /strategies differs from loadtest/expected.py.

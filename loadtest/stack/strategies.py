@@ -21,9 +21,10 @@ def describe_strategies(
     missing: Mapping[str, str],
     database: str = POSTGRES,
 ) -> list[StrategyFacts]:
-    """Return the facts of loadtest/expected.py about strategies, and whether they are available.
+    """Return the traits and expected verdicts of strategies, and whether they are available.
 
-    If the entry of a strategy in GET /strategies differs from these facts, it has a `complaint`.
+    The traits and the verdicts are those in loadtest/expected.py. If the entry of a strategy in
+    GET /strategies differs from them, the strategy has a `complaint`.
 
     names        names of strategies in loadtest/expected.py
     listing      the strategies of GET /strategies
@@ -45,9 +46,10 @@ def _describe_strategy(
     missing: Mapping[str, str],
     database: str,
 ) -> StrategyFacts:
-    """Return the facts of loadtest/expected.py about one strategy, and whether it is available.
+    """Return the traits and the expected verdict of one strategy, and whether it is available.
 
-    If the shop's entry in GET /strategies differs from these facts, the result has a `complaint`.
+    The traits and the verdict are those in loadtest/expected.py. If the shop's entry in
+    GET /strategies differs from them, the result has a `complaint`.
 
     entry        the strategy's entry in GET /strategies; None if it has none
     environment  the variables of the nodes; the strategy is available if its setting is among them

@@ -106,9 +106,10 @@ def _rewrite_answered_numbers(
 def _rewrite_by_trailing_number(
     orders: list[dict[str, Any]], numbered_requests: Sequence[Request]
 ) -> None:
-    """Replace an answered number by that of the buyer's only order if their last digits are equal.
+    """Replace the order number in an answer by the number of its buyer's only order.
 
-    For example, `7` becomes EU-7 if the buyer's only order is EU-7, even if there is also a US-7.
+    This is done only if both numbers end in the same digits. For example, `7` becomes EU-7 if the
+    buyer's only order is EU-7, even if there is also a US-7.
 
     Raises TargetError if each of these buyers has exactly one order, and some buyer's answer does
     not end with the digits of that order. This shows that read() and orders() number the same order

@@ -92,7 +92,7 @@ class PartitionDbFault(PartitionFault):
             self.victim_wait_times.append(time.monotonic() - resumed_at)
 
     def _check_that_victim_blocked_others(self, trial: Trial) -> None:
-        """Mark the trial as inconclusive if another buyer bought while the victim had the lock.
+        """Mark the trial as inconclusive if another buyer bought while the lock should block it.
 
         The victim's lock is renewed while the victim waits for the database, and blocks the other
         buyers for nearly the longest time that the strategy allows.
