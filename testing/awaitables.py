@@ -1,4 +1,4 @@
-"""Return values that have to be awaited: their code has not run yet."""
+"""Refusal of return values that have to be awaited, because their code has not run yet."""
 
 from collections.abc import Sequence
 from inspect import isawaitable, iscoroutine

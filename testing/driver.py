@@ -145,16 +145,16 @@ class Driver:
         run = self._run
         trace_before = run.trace
         turns_before = len(run.schedule)
-        moved = self._advance(actor)
+        has_any_moved = self._advance(actor)
         if len(run.schedule) > turns_before:
             run.trace += actor.name
-        elif moved:
+        elif has_any_moved:
             run.trace += actor.name.lower()
         run.turns.setdefault((trace_before, actor.name), run.trace)
         for any_actor in self._actors.values():
             if any_actor.has_ended:  # its turns move no call from now on
                 run.turns[run.trace, any_actor.name] = run.trace
-        return moved
+        return has_any_moved
 
     def _advance(self, actor: Actor) -> bool:
         """Let a call make one step, and let blocked calls go on if they can.
@@ -162,17 +162,17 @@ class Driver:
         Returns:
             Whether any call moved.
         """
-        moved = False
+        has_any_moved = False
         if not actor.has_ended and not actor.is_blocked:
             self._run.schedule += actor.name
             self._make_step(actor)
-            moved = True
+            has_any_moved = True
         for candidate in self._actors.values():
             # If `actor` was blocked by the step that it just made, it continues in a later turn.
-            may_wake = candidate is not actor or not moved
-            if candidate.is_blocked and may_wake:
-                moved |= self.wake(candidate)
-        return moved
+            may_continue = candidate is not actor or not has_any_moved
+            if candidate.is_blocked and may_continue:
+                has_any_moved |= self.wake(candidate)
+        return has_any_moved
 
     def _make_step(self, actor: Actor) -> None:
         """Let a call make its next step, and run until it reaches the following step.
@@ -193,12 +193,12 @@ class Driver:
         started_at = time.monotonic()
         actor.go()
         slow_machine_seconds = BLOCKED_AFTER_LONGEST_STEPS * self._longest_step_seconds
-        has_settled = self.settle(actor, max(BLOCKED_AFTER_SECONDS, slow_machine_seconds))
+        has_reached_stop = self.settle(actor, max(BLOCKED_AFTER_SECONDS, slow_machine_seconds))
         self._moving_actor = None
-        if has_settled:
+        if has_reached_stop:
             step_seconds = time.monotonic() - started_at
             self._longest_step_seconds = max(self._longest_step_seconds, step_seconds)
-        return has_settled
+        return has_reached_stop
 
     def wake(self, actor: Actor) -> bool:
         """Let a blocked call continue if it is no longer blocked.
@@ -220,9 +220,9 @@ class Driver:
 
         Args:
             actor: The call whose turn it is.
-            blocked_after: Seconds without a step after which the call counts as blocked. They start
-                again whenever PostgreSQL is seen to execute a statement of the call. But a call
-                that reaches no step within the driver's timeout always counts as blocked.
+            blocked_after: Seconds without a step after which the call counts as blocked. The time
+                starts again whenever PostgreSQL is seen to execute a statement of the call. But a
+                call that reaches no step within the driver's timeout always counts as blocked.
 
         Returns:
             True if the call reached a step or its end, False if it is blocked.

@@ -1,4 +1,8 @@
-"""The orders in which calls can take their turns, those with the fewest switches first."""
+"""The orders in which calls can take their turns, those with the fewest switches first.
+
+An order, or schedule, is a word such as AABB. Each letter is a turn of the call with that name, in
+which the call makes one step. A switch is a turn of another call than the turn before.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +13,7 @@ from .run import Run
 
 
 def count_orders(step_counts: list[int]) -> int:
-    """Return the number of possible orders, such as 20 for two calls of three steps each.
+    """Return the number of orders in which the calls can take turns: 20 for two calls of 3 steps.
 
     Args:
         step_counts: The number of steps of each call.
@@ -125,7 +129,9 @@ class CompletedOrders:
     def __init__(self) -> None:
         """Start without any order."""
         #: Maps the trace before a turn, and the name of the call, to the trace after the turn.
+        #: A trace is the turns so far, as in Run.trace.
         self._turns: dict[tuple[str, str], str] = {}
+        #: The traces of runs that have ended.
         self._complete_traces: set[str] = set()
 
     def add(self, run: Run) -> None:
@@ -135,8 +141,12 @@ class CompletedOrders:
         self._complete_traces.add(run.trace)
 
     def would_repeat(self, schedule: str) -> bool:
-        """Return whether a run of this schedule would only repeat an earlier run."""
-        trace: str | None = ""  # None once no earlier run has made this turn
+        """Return whether a run of this schedule would only repeat an earlier run.
+
+        The turns of the schedule are looked up in the turns of earlier runs. The run would be a
+        repetition if these turns lead to the end of an earlier run.
+        """
+        trace: str | None = ""  # the turns so far; None after a turn that no earlier run has made
         for call_name in schedule:
             if trace is not None:
                 trace = self._turns.get((trace, call_name))
@@ -150,9 +160,9 @@ class CompletedOrders:
         return trace is not None
 
     def _give_all_turns_to(self, call_name: str, trace: str | None) -> str | None:
-        """Return the trace after this call has got turns until one of them moves no call.
+        """Return the trace after further turns of this call, up to the first that moves no call.
 
-        Return None if no earlier run has made one of these turns.
+        Return None if one of these turns was made in no earlier run.
         """
         while trace is not None:
             next_trace = self._turns.get((trace, call_name))
