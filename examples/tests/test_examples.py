@@ -1,4 +1,7 @@
-"""The examples under forced interleavings, a pause and a rush; for contrast, unguarded code."""
+"""Tests of checkout.py and no_lock.py: single buyers, forced interleavings, a pause, a rush.
+
+For contrast, a forced interleaving makes unguarded code oversell.
+"""
 
 import os
 import signal
@@ -44,7 +47,7 @@ def buy_unguarded(*, product: int, buyer: str, key: str) -> Order:
 
 
 @pytest.fixture(params=["one file", "RedisLock"])
-def _both_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _with_each_lock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the test twice: with OneFileLock, and with RedisLock in its place.
 
     The docstring of checkout.py tells the user how to replace one with the other.
@@ -56,13 +59,14 @@ def _both_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture(params=MODULES)
 def buy(request: pytest.FixtureRequest, client: redis.Redis) -> Buy:
+    """Run the test twice: with buy() of checkout.py, and with buy() of no_lock.py."""
     return partial(checkout.buy, client) if request.param == "checkout" else no_lock.buy
 
 
 # --- one buyer ----------------------------------------------------------------------------------
 
 
-def test_key_repeats_its_order_and_refuses_another_buyer(buy: Buy) -> None:
+def test_repeated_key_returns_its_order_to_the_same_buyer_only(buy: Buy) -> None:
     """The same buyer gets the same order again. Another buyer cannot use the key."""
     product = put_on_sale(2)
     first = buy(product=product, buyer="ann", key="k1")
@@ -87,8 +91,12 @@ def test_unknown_product_raises_does_not_exist(client: redis.Redis) -> None:
         checkout.buy(client, product=7, buyer="ann", key="k1")
 
 
-@pytest.mark.usefixtures("_both_locks")
+@pytest.mark.usefixtures("_with_each_lock")
 def test_taken_lock_raises_try_again(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A RedisLock keeps the buyer out in both cases, because both kinds of lock use the same key.
+
+    Once the lock is released, the buyer gets a unit.
+    """
     product = put_on_sale(1)
     monkeypatch.setattr(checkout, "LOCK_WAIT_SECONDS", 0.1)
     with (
@@ -99,7 +107,7 @@ def test_taken_lock_raises_try_again(client: redis.Redis, monkeypatch: pytest.Mo
     assert checkout.buy(client, product=product, buyer="ann", key="k1").key == "k1"
 
 
-@pytest.mark.usefixtures("_both_locks")
+@pytest.mark.usefixtures("_with_each_lock")
 def test_nothing_is_sold_during_a_redis_outage() -> None:
     product = put_on_sale(1)
     unreachable_redis = redis.Redis(port=1, socket_timeout=1, retry=Retry(NoBackoff(), 0))
@@ -161,17 +169,18 @@ def test_one_buyer_gets_the_unit_in_every_schedule(
         for statement in STATEMENTS[module][:statement_count]:
             actor_a.run_to(statement)
         actor_b = run.start("B", bob)
-        # Let B continue until it waits for the lock or for a row of A, or has ended.
+        # Let B continue until it waits for the lock or for a row of A, or has ended. A purchase
+        # has at most four points, so B has ended by the fifth wait.
         for _ in range(5):
             if not actor_b.wait_until_settled(0.2) or actor_b.has_ended:
                 break
             actor_b.resume()
-        errors = [finish_with_error(actor_a), finish_with_error(actor_b)]
+        errors = [finish_and_catch_error(actor_a), finish_and_catch_error(actor_b)]
     assert [type(error).__name__ for error in errors if error] == ["SoldOut"]
     assert count_orders_and_stock() == (1, 0)
 
 
-def finish_with_error(actor: StoppingActor) -> Exception | None:
+def finish_and_catch_error(actor: StoppingActor) -> Exception | None:
     """Let the actor finish. Return the exception that it raises, or None."""
     try:
         actor.finish()
@@ -215,6 +224,7 @@ def buy_after_a_pause(product: int, client: redis.Redis) -> str:
 
 
 def test_paused_holder_is_fenced_off(client: redis.Redis) -> None:
+    """Bob buys one of two units during Ann's pause. Then the fence refuses Ann's purchase."""
     assert buy_after_a_pause(put_on_sale(2), client) == "TryAgain"
     assert count_orders_and_stock() == (1, 1)
 

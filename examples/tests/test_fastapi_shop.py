@@ -1,6 +1,6 @@
-"""A rush for a shop that is installed from packages.
+"""A rush on the example shop fastapi_shop.py.
 
-Not in `make test`: pip installs its packages here.
+`make test` leaves this test out, because it lets pip install the packages of the shop.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""The shop on MySQL or MariaDB, rushed on a MariaDB that the test starts."""
+"""A rush on the example shop mysql_shop.py, with a MariaDB that the test starts."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def test_isolation_level_decides_whether_the_shop_oversells(
 ) -> None:
     """At REPEATABLE READ, the shop's plain read after its row lock sees an old snapshot.
 
-    repaired  whether the shop reads the stock with the lock instead
+    repaired  whether the read of the stock itself locks its row, and so sees the current stock
     """
     monkeypatch.setattr(launcher, "VAR", tmp_path)
     shop = SHOPS["mysql"]

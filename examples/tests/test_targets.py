@@ -1,4 +1,4 @@
-"""The shops of examples/targets/, without an installation: targets, repairs and Ctrl-C."""
+"""Tests of examples/targets/ that install no shop: its target files, its repairs and Ctrl-C."""
 
 import ast
 import signal

@@ -1,8 +1,8 @@
-"""`interleave`: which orders it runs, what it reports as a race, and what it refuses.
+"""Tests of `interleave`: which orders it runs, what it reports as a race, and what it refuses.
 
-It runs several calls (A, B, ...) once for each possible order of their steps. An order, or
-schedule, is a word such as AABB. A call's turn is one letter of it, in which the call makes one
-step, usually one SQL statement.
+interleave() runs several calls (A, B, ...) once for each possible order of their steps. An order,
+or schedule, is a word such as AABB. Each letter is a turn of the call with that name, in which the
+call makes one step, usually one SQL statement.
 """
 
 import asyncio
@@ -314,7 +314,8 @@ def test_exception_of_a_check_is_shown_with_the_timeline() -> None:
         interleave(buy_plainly, buy_plainly, before=reset_to_one_unit, check=check)
 
 
-def expect_a_lookup_error() -> None:
+def fail_in_pytest_raises() -> None:
+    """Fail in the way of pytest.raises() around a block that raises nothing."""
     with pytest.raises(LookupError):
         pass
 
@@ -327,7 +328,7 @@ def raise_error(error: BaseException) -> None:
     ("fail", "message"),
     [
         (lambda: pytest.fail("two orders"), "Failed: two orders"),
-        (expect_a_lookup_error, "Failed: DID NOT RAISE"),
+        (fail_in_pytest_raises, "Failed: DID NOT RAISE"),
         (lambda: raise_error(SystemExit("two orders")), "SystemExit: two orders"),
         (lambda: raise_error(GeneratorExit("two orders")), "GeneratorExit: two orders"),
     ],
@@ -358,7 +359,7 @@ def test_keyboard_interrupt_in_check_ends_everything() -> None:
 
 
 def test_check_that_returns_false_fails() -> None:
-    """A check that returns False has probably forgotten its `assert`. One that is true passes."""
+    """A check that returns False probably lacks an `assert`. A check that returns True passes."""
     message = "AssertionError: check returned False: use assert, or return nothing"
     with pytest.raises(InterleavingFailed, match=f"^{message}"):
         interleave(

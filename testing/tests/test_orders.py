@@ -1,4 +1,4 @@
-"""The orders of the calls' steps: each order once, those with the fewest switches first.
+"""Tests of the orders of the calls' steps: each order once, the fewest switches first.
 
 An order is a word such as AABB, with a letter for each step of a call. A switch is a step of
 another call than the step before. list_orders([3, 3]) lists the orders of two calls with three
@@ -74,4 +74,5 @@ def test_first_orders_of_many_steps_are_listed_quickly(step_counts: list[int]) -
 
 
 def test_orders_are_generated_one_by_one() -> None:
+    """There are more than 10 to the 300th orders, and only the first is generated."""
     assert list(islice(generate_orders([520, 520]), 1)) == ["A" * 520 + "B" * 520]

@@ -1,4 +1,4 @@
-"""The plugin in projects on SQLite and on MariaDB."""
+"""Tests of the plugin in projects on SQLite and on MariaDB."""
 
 import json
 import os

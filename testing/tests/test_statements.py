@@ -1,4 +1,4 @@
-"""read_statement() and shorten_statement(): an SQL statement as one short line of a timeline."""
+"""Tests of the functions that shorten an SQL statement to one line of a timeline."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""`rush`, which makes many calls at the same time: its outcome, and its errors.
+"""Tests of `rush`, which makes many calls at the same time, and returns an Outcome.
 
-`outcome.returned` has the return values of the calls, `outcome.raised` their exceptions.
+`returned` of the outcome has the return values of the calls, `raised` their exceptions.
 """
 
 import threading
