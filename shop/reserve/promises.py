@@ -133,7 +133,7 @@ def promise_key(reservation_id: str) -> str:
 def can_have_promises() -> bool:
     """Return whether this shop may have promised units in Redis, under the strategy `reserve`.
 
-    If not, its callers make no request to Redis.
+    If it cannot have promised any, the callers of this function make no request to Redis.
     """
     return bool(settings.SHOP_DEMO or settings.SHOP_LOCK == STRATEGY_NAME)
 
@@ -216,9 +216,8 @@ def _start_counter(stock: Stock, promises: list[Promise]) -> None:
 def store_orders_of_keys(orders: QuerySet[PurchaseHistory], *, overwrite: bool = False) -> None:
     """Store the orders in Redis under their Idempotency-Keys.
 
-    A repeated request then gets the order of its key instead of a second unit. The format is that
-    in which promise.lua stores a promise, a unit that Redis has sold. Orders without a key are left
-    out.
+    A repeated request then gets the order of its key instead of a second unit. promise.lua stores a
+    promise (a unit that Redis has sold) in the same format. Orders without a key are left out.
 
     overwrite  whether to replace promises that Redis already has for these keys
 
@@ -334,7 +333,7 @@ def run_promise_script(attempt: Attempt, reservation_id: str, stock: Stock) -> l
 
 
 def _make_receipt(attempt: Attempt, promise_text: bytes, *, replayed: bool) -> Receipt:
-    """Return the receipt of a promise, a unit that Redis has sold.
+    """Return the receipt of a promise. A promise is a unit that Redis has sold to a buyer.
 
     promise_text  order, sale, fingerprint and stock, separated by spaces
     replayed      whether an earlier request with the same key got the promise

@@ -157,10 +157,10 @@ def _read_batch() -> tuple[list[Promise], list[EntryEnding]]:
 
 
 def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, Ending]) -> None:
-    """Store in Redis the order of each Idempotency-Key whose promise has the ending KEY_HAS_ORDER.
+    """Store in Redis the earlier orders of the promises with the ending KEY_HAS_ORDER.
 
-    The key already had an order, so Redis should not have promised another unit. A repeated request
-    with this key then gets the order.
+    The Idempotency-Key of such a promise already had an order, so Redis should not have promised
+    another unit. After this call a repeated request with the key gets the earlier order.
     """
     keys = [promise.key for promise in promises if endings[promise.entry] is Ending.KEY_HAS_ORDER]
     if keys:
@@ -169,7 +169,7 @@ def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, End
 
 
 def acknowledge(entry_endings: Sequence[EntryEnding]) -> int:
-    """Delete promises from the stream whose orders are written, or cannot be written.
+    """Delete these promises from the stream: their orders are written, or cannot be written.
 
     Redis counts the deleted promises by their ending, and moves broken promises to BROKEN_STREAM.
     Return how many were deleted; other consumers may have deleted the rest. After redis.RedisError
@@ -201,7 +201,10 @@ class Decision:
     problems: list[str] = field(default_factory=list)
 
     def record_promise_without_order(self, promise: Promise, ending: Ending, problem: str) -> None:
-        """Record the ending of a promise that gets no order, and a message for the log."""
+        """Record the ending (BROKEN or KEY_HAS_ORDER) of a promise that gets no order.
+
+        problem  the part of the log message after the number of the order
+        """
         self.endings[promise.entry] = ending
         self.problems.append(f"order {promise.order} {problem}")
 
@@ -213,7 +216,8 @@ def decide_endings(
 ) -> Decision:
     """Decide which promises get an order. If the units do not suffice, the first promises get one.
 
-    A promise is a unit that Redis has sold to a buyer. This function makes no request.
+    A promise is a unit that Redis has sold to a buyer. This function only decides: it makes no
+    request to Redis or to the database.
 
     identity_by_number  order number -> key and fingerprint, for the orders in the database
     units_left          sale -> units left
@@ -271,10 +275,11 @@ def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
 
 @transaction.atomic(durable=True)
 def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
-    """Write the orders of promises, units that Redis has sold, in one transaction.
+    """Write the orders of promises to PostgreSQL, in one transaction.
 
-    Return a dict: id of the promise on the stream -> ending. After a DatabaseError nothing was
-    written, unless the error came from the COMMIT. In that case all orders may have been written.
+    A promise is a unit that Redis has sold to a buyer. Return a dict: id of the promise on the
+    stream -> ending. After a DatabaseError nothing was written, unless the error came from the
+    COMMIT. In that case all orders may have been written.
 
     promises  oldest first; if the units do not suffice, the first get an order
     """
@@ -303,7 +308,8 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
 def _lock_products_and_read_units(promises: Sequence[Promise]) -> dict[int, int]:
     """Lock the rows of the promises' products, and return a dict: sale -> units left.
 
-    The dict contains the open and closed sales of the promises, units that Redis has sold.
+    The dict contains every sale of the promises, open or closed. A promise is a unit that Redis has
+    sold to a buyer.
     """
     products = Product.objects.select_for_update().order_by("pk")
     product_rows = products.filter(pk__in={promise.product for promise in promises})
@@ -330,7 +336,7 @@ def _read_order_identities(promises: Sequence[Promise]) -> dict[int, OrderIdenti
 def _insert_orders(promises: Sequence[Promise]) -> set[int]:
     """Insert the orders of these promises, and return the numbers of the inserted orders.
 
-    An order whose number or key already has an order is not inserted.
+    A promise gets no order here if the database already has an order with its number or its key.
     """
     rows = [
         (

@@ -1,7 +1,7 @@
-"""Figures on promises, the units that Redis has sold and whose orders are written later.
+"""Figures on promises. A promise is a unit that Redis has sold, and whose order is written later.
 
-They are the numbers of settled, unsettled and broken promises, and the time from a promise to its
-order. SaleReport (shop/sale/reports.py) explains them.
+The figures are the numbers of settled, unsettled and broken promises, and the time from a promise
+to its order. SaleReport (shop/sale/reports.py) explains them.
 """
 
 import logging
@@ -41,6 +41,7 @@ def read_settlement(sale: int) -> dict[str, Any]:
     except redis.RedisError as error:
         logger.warning("the promises of sale %s cannot be read: %s", sale, error)
         return UNKNOWN_SETTLEMENT
+    # The fields `kept`, `broken` and `again` are the values of settle.Ending.
     count_by_field = {name.decode(): int(number) for name, number in fields.items()}
     return {
         "settled": count_by_field.get("kept", 0),
@@ -70,7 +71,8 @@ def read_backlog() -> tuple[int, float]:
 def _compute_lag_percentiles(count_by_field: dict[str, int]) -> dict[str, int] | None:
     """Return p50, p99 (by nearest rank) and max of the lags in ms. None if no promise is settled.
 
-    A lag is the time from a promise, a unit that Redis has sold, to the commit of its order.
+    A promise is a unit that Redis has sold to a buyer. A lag is the time from a promise to the
+    commit of its order.
 
     count_by_field  the hash that settle_promises.lua writes. A field such as `lag:20` is the number
                     of promises whose lag was 20 ms

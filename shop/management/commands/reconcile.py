@@ -116,8 +116,8 @@ def reconcile(sale: Sale, *, access_log: Iterable[str] = ()) -> dict[str, Any]:
     unsettled     promises on the stream whose order is not written yet
     sellable      units that Redis may still promise; None if Redis has no counter for the sale
     undersold     units in PostgreSQL that Redis has not promised and cannot promise any more
-    overpromised  unsettled promises and sellable units, as far as they exceed the units in
-                  PostgreSQL
+    overpromised  number by which unsettled promises and sellable units together exceed the units
+                  in PostgreSQL; 0 if they do not
     not_kept      numbers of lost orders: a buyer was answered `sold`, but the order is neither in
                   PostgreSQL nor on the stream
 
