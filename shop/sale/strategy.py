@@ -25,9 +25,9 @@ class Strategy:
     article     the articles it comes from (A0 to A4) and its name there, or `beyond`
     backend     the server that guards the stock: `redis`, `redlock`, `zookeeper`, `postgresql`,
                 `process` or `none`
-    sound       whether no known fault of the load test makes it oversell or blocks all its buyers
-                forever, except for faults that no lock can survive (FAULTS_BEYOND_LOCKS in
-                loadtest/expected.py)
+    sound       whether it neither oversells nor blocks all its buyers forever under any fault of
+                the load test, such as a paused process. Faults that no lock can survive do not
+                count (FAULTS_BEYOND_LOCKS in loadtest/expected.py)
     renewed     whether its lock is renewed for as long as its holder lives
     fenced      whether the database refuses a holder whose fence is old
     takes_over  whether contenders take over an expired lock, which Redis does not delete
@@ -36,11 +36,13 @@ class Strategy:
     rush_verdict  the expected verdict if many buyers come at the same moment, without a fault:
                 `exact` or `oversold`
     overselling_schedules  how many of the 20 interleavings of two buyers sell the last unit twice
-    has_transaction  whether a refused purchase writes nothing: its writes are one transaction
+    has_transaction  whether the writes of a purchase are one transaction, so that a refused
+                purchase writes nothing
     holds_row   whether it locks the product's row, or a unit's, at the read, so that a restock
                 waits for the purchase
     reads_again whether a purchase that notices a restock tries again, in the new sale
-    waits_at_write  whether two buyers can read at once, and the second to write waits
+    waits_at_write  whether two buyers can read at the same time, and the buyer that writes second
+                waits for the other
     databases   the databases that it works with, by their names in Django; empty for all
     needs       a setting without which it answers `unavailable`; empty if it needs none
     fill_own_rows  moves the units of a new sale from the product's row to the rows that this

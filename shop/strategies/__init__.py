@@ -1,8 +1,8 @@
 """The strategies: ways to guard the stock. Each file has one strategy, its flaw and its properties.
 
-`A0` to `A4` are the articles that docs/sources.md lists. A strategy is sound if no known fault of
-the load test makes it oversell or blocks all its buyers forever, except for faults that no lock can
-survive. CONTRIBUTING.md says how to add a strategy ("A strategy").
+`A0` to `A4` are the articles that docs/sources.md lists. A strategy is sound if it neither
+oversells nor blocks all its buyers forever under any fault of the load test. Faults that no lock
+can survive do not count. CONTRIBUTING.md says how to add a strategy ("A strategy").
 """
 
 from dataclasses import replace
