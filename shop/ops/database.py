@@ -209,7 +209,7 @@ def _make_mysql_settings(url: str) -> dict[str, Any]:
 
 
 def _parse_mysql_parameters(query: str) -> dict[str, str]:
-    """Return the parameters of a mysql:// URL. Raises ImproperlyConfigured for a wrong one."""
+    """Return the parameters of a mysql:// URL. Raises ImproperlyConfigured if one is wrong."""
     parameters = dict(parse_qsl(query))
     for name, text in parameters.items():
         if name not in MYSQL_PARAMETERS:

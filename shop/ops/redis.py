@@ -68,17 +68,17 @@ class _MasterFinder:
     would be left.
     """
 
-    def __init__(self, manager: Any) -> None:
-        self.manager = manager
+    def __init__(self, sentinel_manager: Any) -> None:
+        self.sentinel_manager = sentinel_manager
 
     def discover_master(self, service_name: str) -> Any:
         """Return the address of the master.
 
-        redis-py changes the list of Sentinels during the call. So it gets a copy of the list, which
-        then replaces the list that all threads share.
+        redis-py changes the list of Sentinels during the call. So the call works on a copy of the
+        list, which then replaces the list that all threads share.
         """
-        manager = copy.copy(self.manager)
-        manager.sentinels = list(manager.sentinels)
-        address = manager.discover_master(service_name)
-        self.manager.sentinels = manager.sentinels
+        manager_copy = copy.copy(self.sentinel_manager)
+        manager_copy.sentinels = list(manager_copy.sentinels)
+        address = manager_copy.discover_master(service_name)
+        self.sentinel_manager.sentinels = manager_copy.sentinels
         return address

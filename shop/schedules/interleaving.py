@@ -31,9 +31,10 @@ MOVING = "on its way"
 
 
 def is_skipped(point: str) -> bool:
-    """Return whether threads do not stop at this point, a named place in the code of a purchase.
+    """Return whether threads do not stop at this point of a purchase.
 
-    These are the SKIPPED_POINTS, and the points inside a lock, whose names contain a colon.
+    A point is a named place in the code. Threads skip the SKIPPED_POINTS and the points inside a
+    lock, whose names contain a colon.
     """
     return point in SKIPPED_POINTS or ":" in point
 
@@ -96,15 +97,14 @@ class Interleaving:
     def start(self, name: str, call: Callable[[], Any]) -> StoppingActor:
         """Start a thread that makes this call, and return its actor at once.
 
-        An actor's thread waits before its call until it is resumed, which happens here. The thread
-        will stop at the first point of its purchase.
+        The thread runs until the first point of its purchase, and stops there.
 
         name  the name of the thread in `log`
         """
         actor = StoppingActor(name, call)
         self._actors[actor.thread] = actor
         actor.start()
-        return actor.resume()
+        return actor.resume()  # without this, the thread would wait before its call
 
     def __enter__(self) -> Self:
         self._cleanup.enter_context(points.use_probe(self._handle_point))
@@ -120,7 +120,7 @@ class Interleaving:
     def _handle_point(self, point: str, fields: Mapping[str, object]) -> None:
         """Log a point that a thread has reached, and stop the thread there, unless it is skipped.
 
-        This is called at each point of a purchase, a named place in its code.
+        This is called at each point of a purchase. A point is a named place in its code.
         """
         actor = self._actors.get(threading.current_thread())
         if actor is not None and not is_skipped(point):

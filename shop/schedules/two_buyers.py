@@ -38,7 +38,7 @@ from testing.orders import list_orders
 #: The product that the buyers of a schedule buy.
 PRODUCT = "apple"
 MOVES_PER_BUYER = 3
-#: The points, named places in the code of a purchase, at which a buyer stops. shop/sale/points.py
+#: The points (named places in the code of a purchase) at which a buyer stops. shop/sale/points.py
 #: explains points. `begin`, `at_commit` and `refused` are points of this module.
 STOPS = ("begin", "after_read", "at_commit", "refused")
 #: The value of `waits_at` while a buyer that was refused tries to acquire the lock again.
@@ -79,8 +79,9 @@ class Buyers(Driver):
     """
 
     def __init__(self, lock: str) -> None:
+        """Create the threads of both buyers. `lock` is the name of their strategy."""
         purchases = [partial(self._buy, Attempt(PRODUCT, name, lock)) for name in "AB"]
-        # `at` is empty, so the base class stops the threads nowhere. handle_point() stops them.
+        # handle_point() stops the threads. So `at`, the stops of the base class, is empty.
         super().__init__(purchases, at=(), timeout=TIMEOUT_SECONDS, using="default")
         self.log: list[str] = []
         self.has_timed_out = False
@@ -94,10 +95,11 @@ class Buyers(Driver):
         connection_created.disconnect(self._prepare_connection)
 
     def _prepare_connection(self, connection: BaseDatabaseWrapper, **_: object) -> None:
-        """Record in `backends` which process or thread of the database serves a new connection.
+        """Store the id of a new connection in the actor of its buyer.
 
-        The base class needs it to find out which buyer is blocked. A purchase may close its
-        connection and open another one.
+        The id is that of PostgreSQL's process or MySQL's thread for this connection. The base class
+        needs it to find out which buyer is blocked. A purchase may close its connection and open
+        another one.
         """
         actor = self.current_actor()
         if actor is None:
@@ -154,7 +156,7 @@ class Buyers(Driver):
     def handle_point(self, name: str, fields: Mapping[str, object]) -> None:
         """Stop this thread's buyer if `name` is in STOPS. Log the point `unlocked_before_commit`.
 
-        This is called at each point of a purchase, a named place in its code.
+        This is called at each point of a purchase. A point is a named place in its code.
 
         name    the name of the point
         fields  what the purchase reports there

@@ -1,6 +1,6 @@
 """UPDATE ... WHERE amount > 0: check and decrement in one atomic statement.
 
-This is the shortest correct strategy. In a rush, many buyers at the same moment, a demo can pause
+This is the shortest correct strategy. In a rush (many buyers at the same moment) a demo can pause
 each buyer between the check and the decrement (`hold_ms`). Here that pause comes before the
 statement, so no other buyer waits for it. Therefore the duration of such a rush cannot be compared
 with that under other strategies.

@@ -7,7 +7,7 @@ the article says, but useless for a shop that runs in two processes.
     time 0.1   B, in another worker, takes its own lock of the same name and reads a stock of 1
     time 0.2   both sell the unit
 
-A rush, many buyers at the same moment, oversells if there is more than one worker. With a single
+A rush (many buyers at the same moment) oversells if there is more than one worker. With a single
 worker the shop sells correctly.
 """
 

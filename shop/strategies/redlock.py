@@ -70,7 +70,7 @@ class RedlockLock(AbstractPollingLock):
         validity_seconds = self.get_trusted_seconds() - (now() - sent_at)
         if sum(votes) >= self.quorum and validity_seconds > 0:
             return True
-        # Delete our key wherever it may be set, so that another buyer can get a majority. A server
+        # Delete the key wherever it may be set, so that another buyer can get a majority. A server
         # that replied None has another buyer's key.
         clients_and_replies = zip(self.clients, replies, strict=True)
         self._delete([client for client, reply in clients_and_replies if reply is not None], token)
@@ -91,7 +91,7 @@ class RedlockLock(AbstractPollingLock):
         if deleted_count >= self.quorum:
             return True
         failed_count = sum(map(_is_error, replies))
-        # A server that failed may have deleted the lock, too, so it is unknown whether we held it.
+        # A server that failed may have deleted the key, too. So a majority may have had the key.
         if deleted_count + failed_count >= self.quorum:
             # _release() catches this error and returns Release.UNKNOWN.
             raise redis.ConnectionError("too few servers replied to know whether the lock was held")

@@ -74,7 +74,10 @@ class ReentrantLock(Lock):
 
     @property
     def owner(self) -> str:
-        """The id of this thread as an owner, with its process id: forks share the CLIENT_ID."""
+        """The id under which this thread owns locks.
+
+        It contains the process id, because forked processes have the same CLIENT_ID.
+        """
         return f"{CLIENT_ID}:{os.getpid()}:{threading.get_ident()}"
 
     def acquire(self, wait: float | None) -> Lease:
@@ -85,7 +88,7 @@ class ReentrantLock(Lock):
             point_reached.send("reentrant:before_subscribe")  # a test can stop the thread here
             with open_channel(self.client, self.channel) as channel:
                 channel.subscribe_attempted.wait(wait)
-                # Try again: the unlock may have been published before the channel was subscribed.
+                # Try again: the release may have been published before the SUBSCRIBE.
                 lease, lock_seconds_left = self._try_lock(started_at)
                 while lease is None and (wait_left := deadline - now()) > 0:
                     # A holder that dies publishes nothing, so wait no longer than its ttl.
@@ -112,7 +115,7 @@ class ReentrantLock(Lock):
 
         # `lease` and `renewal`, which these functions use, are assigned below, before any call.
         def renew() -> bool:
-            """Renew the lock. Return False if it is no longer ours."""
+            """Renew the lock. Return False if this owner no longer has it."""
             sent_at = now()
             if not lua_script("reentrant_renew")(self.client, [self.key], [self.ttl_ms, owner]):
                 return False

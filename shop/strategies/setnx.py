@@ -8,7 +8,7 @@ and only DEL releases it.
     time 0.2   B finds the key and waits
     ...        B waits; the key has no ttl, so it must be deleted by hand
 
-The load test's fault `crash` shows this flaw. A rush, many buyers at the same moment, does not show
+The load test's fault `crash` shows this flaw. A rush (many buyers at the same moment) does not show
 it, because the lock works as long as no holder dies.
 """
 

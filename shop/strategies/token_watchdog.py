@@ -56,7 +56,7 @@ class TokenWatchdogLock(PollingLock):
         return lease
 
     def renew(self, lease: Lease) -> bool:
-        """Renew the lock. Return False if it is no longer ours."""
+        """Renew the lock. Return False if the lease has lost it."""
         sent_at = now()
         arguments: list[str | int] = [lease.token, self.ttl_ms]
         if not lua_script("compare_and_expire")(self.client, [self.key], arguments):

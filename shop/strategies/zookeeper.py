@@ -87,7 +87,7 @@ class ZookeeperLock(Lock):
             node, stat = self._create_node(prefix)
             self._wait_for_turn(node, deadline)
         except BaseException as error:
-            # Even after LockTimeout or Ctrl-C our node must not stay in the queue.
+            # Even after LockTimeout or Ctrl-C this waiter's node must not stay in the queue.
             self._delete_own_node(prefix)
             if isinstance(error, REQUEST_ERRORS):
                 raise LockBackendError(name=self.name) from error
@@ -153,7 +153,7 @@ class ZookeeperLock(Lock):
             self._wait_for_change(predecessor, deadline)
 
     def _wait_for_change(self, predecessor: str, deadline: float) -> None:
-        """Wait until the predecessor's node is gone, or our connection is lost.
+        """Wait until the predecessor's node is gone, or the connection to ZooKeeper is lost.
 
         Raises LockTimeout at `deadline`, a time on the clock of now().
         """
@@ -164,18 +164,18 @@ class ZookeeperLock(Lock):
 
         watch = partial(self.client.exists_async, predecessor, on_event)
         if self._send_request(watch, self.ttl) is None:
-            return  # the node was gone before we watched it
+            return  # the node was gone before the watch was set
         seconds_left = deadline - now()
         timeout = None if seconds_left == math.inf else seconds_left
         if seconds_left <= 0 or not has_changed.wait(timeout):
             raise LockTimeout(name=self.name)
 
     def _find_predecessor(self, node: str) -> str | None:
-        """Return the path of the node before our node in the queue; None if ours is the first.
+        """Return the path of the node before this waiter's node; None if there is none.
 
-        node  the path of our node
+        node  the path of this waiter's node
 
-        Raises LockBackendError if our node is gone.
+        Raises LockBackendError if this waiter's node is gone.
         """
         names = sorted(self._list_nodes(timeout=self.ttl), key=_get_sequence_number)
         own_name = node.rpartition("/")[2]
@@ -202,7 +202,7 @@ class ZookeeperLock(Lock):
         return Release.RELEASED
 
     def _delete_own_node(self, prefix: str) -> None:
-        """Delete our node from the queue of the lock.
+        """Delete this waiter's node from the queue of the lock.
 
         If the server does not answer, delete the node as soon as it answers again. The session
         lasts as long as the process, so a node that is not deleted would block the queue.

@@ -46,14 +46,14 @@ class AbstractPollingLock(Lock):
 
     @abstractmethod
     def unlock(self, token: str) -> bool:
-        """Release the lock. Return False if the server's reply shows that it had expired before."""
+        """Release the lock. Return False if the server replies that the lock had expired before."""
 
     def choose_pause_seconds(self) -> float:
         """Return the seconds to sleep before the next try."""
         return RETRY_PAUSE_SECONDS
 
     def get_trusted_seconds(self) -> float:
-        """Return the seconds from the start of the try for which the lock can be trusted."""
+        """Return the time from the start of a successful try to the deadline of the lease."""
         return self.ttl
 
     def acquire(self, wait: float | None) -> Lease:
@@ -62,10 +62,10 @@ class AbstractPollingLock(Lock):
         while True:
             tried_at = now()
             try:
-                is_ours = self.try_lock(token)
+                is_acquired = self.try_lock(token)
             except redis.RedisError as error:
                 raise LockBackendError(name=self.name) from error
-            if is_ours:
+            if is_acquired:
                 return Lease(
                     name=self.name,
                     token=token,
