@@ -31,7 +31,7 @@ DEADLINE_SECONDS = 60
 
 
 def request_rush(rush: Mapping[str, Any]) -> None:
-    """Request a rush, many buyers at the same moment, from the process `make serve`.
+    """Request a rush (many buyers at the same moment) from the process `make serve`.
 
     rush  the options of the rush: lock, buyers, stock, hold_ms and product
 

@@ -41,7 +41,7 @@ logger = logging.getLogger("demo.steps")
 #: The product that the two buyers of a round buy. The page's rushes sell another product.
 PRODUCT = "last-unit"
 BUYERS = ("A", "B")
-#: Point, a place in the code of a purchase (shop/sale/points.py) -> name of the stop there. The
+#: Point (a place in the code of a purchase, shop/sale/points.py) -> name of the stop there. The
 #: stops divide a purchase into the three moves of lesson 1 of the workshop: read, write, commit.
 STOPS = {"after_read": "checked", "before_commit": "written"}
 #: Point of a purchase -> what a buyer waits for, if it is blocked after that point.

@@ -86,7 +86,7 @@ async def read_whole_body(receive: Receive) -> bytes:
 
 
 def make_replaying_receive(body: bytes, receive: Receive) -> Receive:
-    """Return an ASGI `receive` that first returns a body already read, then what `receive` does."""
+    """Return an ASGI `receive` that first returns the `body` already read, then calls `receive`."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> dict[str, Any]:
@@ -98,7 +98,7 @@ def make_replaying_receive(body: bytes, receive: Receive) -> Receive:
 
 
 def _do_nothing(*_: object) -> Any:
-    """Do nothing: used in place of a middleware's `get_response`, or of a hook that it lacks."""
+    """Do nothing. Replaces a middleware's `get_response`, and a hook that a middleware lacks."""
 
 
 class Application(ASGIHandler):
@@ -106,8 +106,8 @@ class Application(ASGIHandler):
 
     Bodies are read here, with limits on size and time. Purchases have the same middleware, parsing
     and answers as in shop/views.py. In Django's own handler an async view would use a thread for
-    each middleware and each signal, and keep a thread for each request. But only the sale itself
-    blocks, so here the rest of a purchase runs in the event loop. The middleware of
+    each middleware and each signal, and keep a thread for each request. But only the critical
+    section blocks, so here the rest of a purchase runs in the event loop. The middleware of
     settings.MIDDLEWARE that has process_request or process_response is called in Django's order.
     None of it does I/O. WhiteNoise, which serves files, has neither method, so it is left out.
     """

@@ -1,8 +1,8 @@
 """One purchase in an event loop: as in checkout.py, but a waiting buyer occupies no thread.
 
 Under a strategy with `sell_in_loop` a buyer waits for the lock as a task (AsyncRedisLock). Only the
-sale under the lock, and queries before or after it, run in a thread. Under any other strategy the
-whole purchase runs in a thread.
+critical section under the lock, and queries before or after it, run in a thread. Under any other
+strategy the whole purchase runs in a thread.
 """
 
 import asyncio
@@ -36,8 +36,9 @@ class ThreadPools:
 
     A single pool could deadlock: all its threads might wait for a lock whose holder needs a thread.
 
-    short_calls      for single queries, and for the sale of a buyer that already holds its lock. No
-                     call in this pool waits for a strategy's lock, so a holder gets a thread soon
+    short_calls      for single queries, and for the critical section of a buyer that already holds
+                     its lock. No call in this pool waits for a strategy's lock, so a holder gets a
+                     thread soon
     whole_purchases  for purchases that run entirely in a thread, and may wait for a lock there. A
                      buyer that acquired its lock in a thread of this pool needs no second thread
     """
@@ -89,7 +90,7 @@ def _call_and_release_connection(call: Callable[[], T]) -> T:
 
 
 async def check_out(attempt: Attempt, threads: ThreadPools) -> Receipt:
-    """Sell one unit to one buyer from an event loop. It raises the errors of checkout.check_out().
+    """Sell one unit to one buyer from an event loop. Raises the errors of checkout.check_out().
 
     If this task is cancelled during a call in a thread, CancelledError is raised after that call.
     """

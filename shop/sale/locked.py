@@ -58,8 +58,9 @@ def hold_lock(
 ) -> AbstractContextManager[AnyLease]:
     """Return a context manager that holds the lock for the duration of a block.
 
-    The context manager waits up to SHOP_LOCK_WAIT seconds for the lock. Before and after it takes
-    and releases the lock, a demo or a test can stop the thread (shop/sale/points.py).
+    The context manager waits up to SHOP_LOCK_WAIT seconds for the lock. A demo or a test can stop
+    the thread before and after the lock is taken, and before and after it is released
+    (shop/sale/points.py).
 
     inside_transaction  whether the transaction may begin before the lock is taken
     encloses_commit     whether the transaction is committed inside the block
@@ -110,9 +111,9 @@ def hold_and_send_points(
 def send_lease_points(lease: AnyLease, *, encloses_commit: bool = True) -> Iterator[None]:
     """Send the signal `point_reached` at the beginning and at the end of a block under a lock.
 
-    The points, named places in a purchase (shop/sale/points.py), are `acquired` at the beginning,
-    and `after_commit` and `release` at the end. If the block raises an error, `after_commit` is
-    left out.
+    A point is a named place in a purchase (shop/sale/points.py). The points are `acquired` at the
+    beginning, and `after_commit` and `release` at the end. If the block raises an error,
+    `after_commit` is left out.
 
     encloses_commit  whether the transaction is committed inside the block
     """

@@ -26,7 +26,7 @@ def restock(*, product: str, amount: int, lock: str | None = None, key: str | No
     """Close the product's open sale, if any, then open a sale of `amount` units and return it.
 
     The product is created if it does not exist. `lock` is the name of the strategy that will sell
-    the units. If that strategy sells from rows of its own, the units are moved to these rows. The
+    the units. If that strategy sells from its own rows, the units are moved to these rows. The
     default is SHOP_LOCK; a demo has no default, because each buyer chooses a strategy.
 
     Raises SaleOfKeyExists if a sale with this `key` exists, BadInput if the strategy cannot sell so
@@ -80,7 +80,7 @@ def restock_once(
 def close_open_sale(*, product: str) -> None:
     """Close the product's open sale, if there is one. After the commit nothing more is sold.
 
-    Purchases that have already written to the product's row are waited for: on PostgreSQL up to
+    This waits for the purchases that have already written to the product's row: on PostgreSQL up to
     LONGEST_CLOSE_MS, on another database up to its lock timeout. Raises OperationalError if they
     take longer. Purchases that have not written yet are refused.
     """

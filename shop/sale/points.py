@@ -83,7 +83,7 @@ def install_probe(probe: Probe | None, may_block: MayBlock = _may_block_anywhere
 
 
 async def reach_point_async(name: str, **fields: object) -> None:
-    """Send `point_reached` from a task: it is at the point `name` of a purchase.
+    """Send `point_reached` from a task that has reached the point `name` of a purchase.
 
     If the probe, the receiver of the signal, may block at this point, it is called in a thread, so
     that it does not block the event loop.

@@ -1,7 +1,7 @@
 """The critical section of a purchase (`sell_one`): check the stock, decrement it, record the order.
 
 A demo may pause a buyer between the check and the decrement, as if for the payment. A test can stop
-a buyer at points, named places in the code (shop/sale/points.py).
+a buyer at a point, which is a named place in the code (shop/sale/points.py).
 """
 
 import time

@@ -35,7 +35,7 @@ class SaleReport:
 
     buyers        number of buyers who tried to buy, or None
     oversold      orders beyond the initial stock
-    undersold     units that were left although buyers were refused; None without `buyers`
+    undersold     units that buyers tried to buy, but that were not sold; None without `buyers`
     lost_updates  decrements that another write erased
     settlement    figures on the promises of a sale under the strategy `reserve`. A promise is a
                   unit that Redis has sold, and whose order is written to the database later
@@ -64,7 +64,7 @@ class SaleReport:
 
     @property
     def undersold(self) -> int | None:
-        """Units that were left although a buyer wanted them; None if `buyers` is unknown."""
+        """Units that buyers tried to buy, but that were not sold; None if `buyers` is unknown."""
         if self.buyers is None:
             return None
         return max(0, min(self.initial_stock, self.buyers) - self.orders)
