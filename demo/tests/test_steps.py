@@ -115,7 +115,10 @@ def test_second_buyer_is_blocked_under_a_lock(lock: str) -> None:
 
 @committed
 def test_lock_holder_waiting_for_a_row_is_shown_as_blocked(settings: Any) -> None:
-    """A's lock is deleted while A is stopped. B gets the lock, but waits for A's row lock."""
+    """A's lock is deleted while A is stopped. B gets the lock, but waits for A's row lock.
+
+    Under `redis` a buyer reads the stock by an UPDATE, which locks the product's row.
+    """
     settings.SHOP_LOCK_TTL = 1.0  # B tries again within this time
     page_round = PageRound("redis")
     page_round.step("A", "checked")

@@ -54,7 +54,8 @@ def make_stale_holder(*, at: str) -> Iterator[tuple[StoppingActor, StoppingActor
 
     A point is a named place in the code of a purchase (shop/sale/points.py).
 
-    Yields the stale holder, a rival who has not begun to buy, and the Interleaving of both.
+    Yields the stale holder, a rival who stops as soon as it has acquired the lock, and the
+    Interleaving of both.
     """
     with Interleaving() as threads:
         stale = threads.start("stale", partial(check_out, Attempt(APPLE, "stale", "redis")))
@@ -243,7 +244,7 @@ def reset_during_a_purchase(lock: str, *, at: str) -> None:
 
 
 def test_reset_during_a_purchase_refuses_later_buyers() -> None:
-    """A purchase from before the reset writes its fence, far ahead of Redis's clock, to the row.
+    """A purchase that began before the reset writes its fence, an hour ahead of Redis's clock.
 
     Then all later buyers are refused again. For this reason the documentation says to stop every
     node before the reset.

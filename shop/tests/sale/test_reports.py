@@ -202,7 +202,10 @@ def test_restock_keeps_earlier_sales_and_orders() -> None:
 
 
 def test_closing_without_an_open_sale_has_no_effect() -> None:
-    """The product does not exist, or its sale is already closed. A new sale can be opened."""
+    """It is no error if the product does not exist, or if its sale is already closed.
+
+    A new sale can be opened after that.
+    """
     opening.close_open_sale(product="pear")
     open_sale(3)
     opening.close_open_sale(product=APPLE)

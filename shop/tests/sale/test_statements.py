@@ -47,7 +47,7 @@ def test_product_is_looked_up_once() -> None:
 
 
 def test_connection_is_closed_after_the_product_lookup() -> None:
-    """Otherwise the buyer would occupy a pooled connection while waiting for the lock."""
+    """A buyer who waits for the lock must not occupy a pooled connection."""
     product = "sold-only-in-this-test"  # so that it is not in the process's cache yet
     open_sale(1, product=product)
     require_existing_product(product)

@@ -1,4 +1,4 @@
-"""The limits on purchases at the same time in a process. Further buyers are refused with 429.
+"""The limits on simultaneous purchases in a process. Further buyers are refused with 429.
 
 SHOP_MAX_WAITING limits the buyers who wait for one product, SHOP_MAX_PURCHASES all purchases.
 """

@@ -129,7 +129,10 @@ def test_connection_lost_before_the_write_is_503_unavailable(lock: str) -> None:
 
 
 def test_lost_commit_reply_is_503_unknown(lock: str) -> None:
-    """A retry with the same Idempotency-Key is answered with the order, and buys no second unit."""
+    """If the reply to the COMMIT is lost, the shop does not know whether the order exists.
+
+    A retry with the same Idempotency-Key is answered with the order, and buys no second unit.
+    """
     skip_without_commit(lock)
     open_sale(2, lock=lock)
     with CommitReplyDropper() as proxy, connect_django_to(proxy.folder):
@@ -236,18 +239,18 @@ def test_restock_during_a_purchase_keeps_both_sales_exact(lock: str) -> None:
         # A purchase under a deferred strategy reads no stock in the database.
         read_point = "reserved" if STRATEGIES[lock].deferred else "after_read"
         buyer = threads.start("buyer", partial(buy, lock=lock)).run_to(read_point)
-        restock = threads.start(
+        restock_thread = threads.start(
             "restock", partial(opening.restock, product=APPLE, amount=50, lock=lock)
         )
         eventually(
-            lambda: not restock.is_between_steps() or has_waiting_statement(),
+            lambda: not restock_thread.is_between_steps() or has_waiting_statement(),
             what="the restock has ended, or waits for the buyer",
         )
         # A restock has no point to stop at. If it has not ended, it waits for the buyer's row lock.
-        has_to_wait = restock.is_between_steps()
+        has_to_wait = restock_thread.is_between_steps()
         assert has_to_wait == STRATEGIES[lock].holds_row
         reply = buyer.finish()
-        new_sale = restock.finish()
+        new_sale = restock_thread.finish()
     # Under `reserve` this writes the orders that Redis has promised, before the orders are counted.
     count_orders_and_stock()
     old_sale.refresh_from_db()

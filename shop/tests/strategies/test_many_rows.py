@@ -190,6 +190,7 @@ def test_buyer_waits_while_every_unit_is_locked(b_rolls_back: bool) -> None:
         b = threads.start("B", prepare_purchase("skip-locked", "B")).run_to("before_commit")
         c = start_waiting_buyer(threads, "C", prepare_purchase("skip-locked", "C"))
         assert a.finish().status == 201
+        # C has been started, but has not reached a point of its purchase yet.
         assert c.is_between_steps(), "C should wait, because B may still roll back"
         if b_rolls_back:
             roll_back(b)
