@@ -256,7 +256,7 @@ def test_health_check_ignores_a_proxy(name: str) -> None:
 
 
 def test_nginx_closes_idle_connections_before_the_node_does() -> None:
-    """Otherwise nginx could send a purchase over a connection that the node has closed."""
+    """If the node closed them first, nginx could send a purchase over a closed connection."""
     upstream = NGINX[NGINX.index("upstream") : NGINX.index("    server {")]
     (idle_seconds,) = re.findall(r"keepalive_timeout (\d+)s", upstream)
     assert int(idle_seconds) < gunicorn_conf.keepalive

@@ -64,7 +64,8 @@ CASES: Sequence[ComparedRequest] = [
     make_purchase(lock="token", buyer="token"),
     make_purchase(lock="fence-at-write", buyer="fence-at-write"),
     make_purchase(lock="counter", buyer="counter"),
-    # each key is sold once and then replayed; another buyer with the key `redis` is refused
+    # each key buys once, and is then answered with its order again; the third request with the key
+    # `redis` is from another buyer, and is refused
     make_purchase(lock="redis", key="redis"),
     make_purchase(lock="redis", key="redis"),
     make_purchase(lock="none", key="none"),
@@ -93,7 +94,7 @@ CASES: Sequence[ComparedRequest] = [
     make_purchase(headers={**JSON, "Host": "evil.example"}),
     make_purchase(lock="redis", headers={**JSON, "X-Request-ID": "mine"}),
     make_purchase(lock="nonsense", headers={**JSON, "X-Request-ID": "mine"}),
-    # wrong methods, unknown paths, and the other pages
+    # wrong methods, unknown paths, and requests for reports and pages
     ComparedRequest("GET"),
     ComparedRequest("HEAD"),
     ComparedRequest("PUT"),

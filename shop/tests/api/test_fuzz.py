@@ -85,6 +85,7 @@ class FuzzTarget:
         `redis`, and no `hold_ms`.
         """
         description: dict[str, Any] = yaml.safe_load(DESCRIPTION_FILE.read_text())
+        # `Wish` is the schema of the body of POST /buy.
         fields = description["components"]["schemas"]["Wish"]["properties"]
         fields["lock"] = {"enum": ["redis"]}
         if self.node.environment["SHOP_DEMO"] == "1":

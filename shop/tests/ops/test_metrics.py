@@ -148,7 +148,7 @@ def test_metrics_are_served_under_any_host_name(node: Node) -> None:
 
 
 def test_counters_equal_the_answers_of_a_rush(node: Node) -> None:
-    """The counters of GET /metrics equal the answers of a rush: 60 buyers of 20 units at once.
+    """The counters of GET /metrics equal the answers of a rush: 60 buyers want 20 units at once.
 
     Each of the two workers reports the sums over both workers.
     """

@@ -25,7 +25,7 @@ print(json.dumps({
     "redirects to HTTPS": s.SECURE_SSL_REDIRECT,
     "trusts a proxy": s.SECURE_PROXY_SSL_HEADER is not None,
     "strategy": s.SHOP_LOCK,
-    "starts servers": "servers.embedded" in sys.modules,  # a worker must never own them
+    "starts servers": "servers.embedded" in sys.modules,  # a worker must not start servers
     "lock ttl": s.SHOP_LOCK_TTL,
     "lock max hold": s.SHOP_LOCK_MAX_HOLD,
     "token ttl": s.SHOP_TOKEN_TTL,

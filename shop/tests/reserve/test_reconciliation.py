@@ -101,8 +101,9 @@ def test_restock_without_redis_is_refused(redis_outage: Outage, settings: Settin
 def test_lost_promises_are_found_by_their_answers(tmp_path: Path) -> None:
     """manage.py reconcile finds lost orders by the answers `sold` in the access logs.
 
-    Three buyers of 5 units get the answer `sold`. One order is written. Then Redis loses the
-    promises of the other two orders. Log lines of another sale, or without an order, are ignored.
+    In a sale of 5 units, three buyers get the answer `sold`. One order is written. Then Redis loses
+    the promises of the other two orders. Log lines of another sale, or without an order, are
+    ignored.
     """
     sale = open_sale(5)
     written_orders = promise_orders("a")

@@ -81,7 +81,10 @@ def test_buyer_of_an_earlier_sale_is_refused_without_a_query(
 
 
 def test_counter_and_promise_of_a_key_expire_after_a_day() -> None:
-    """A sale's counter and the promise of an Idempotency-Key expire. The stream never expires."""
+    """A sale's counter and the promise of an Idempotency-Key expire. The stream never expires.
+
+    A promise is a unit that Redis has sold. The stream has the promises without a written order.
+    """
     sale = open_sale(3)
     buy_reserved(key="k1")
     client: Any = locks_client()

@@ -72,8 +72,8 @@ def test_every_order_of_a_crashed_consumer_is_written_once(
     """A consumer crashes in the middle of a batch, and the next consumer settles the batch again.
 
     point           the place in the code of the consumer at which it crashes
-    failure         makes it crash
-    written_orders  number of orders that it has written before
+    failure         the function that makes the consumer crash there
+    written_orders  the number of orders that the consumer has written before the crash
     """
     open_sale(5)
     promise_orders("a", "b", "c")
