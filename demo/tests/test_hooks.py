@@ -127,7 +127,7 @@ def test_async_purchase_is_recorded_by_thread_or_task(
     open_sale(5)
 
     async def buy_twice(shop: ShopInLoop) -> None:
-        # The list keeps the first task alive: otherwise the second one could get its id.
+        # The list keeps the first task alive. Otherwise the second task could get the same id.
         tasks = []
         for key in ("first", "second"):
             tasks.append(asyncio.create_task(shop.buy(key=key, lock=lock)))

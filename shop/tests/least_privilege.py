@@ -55,7 +55,7 @@ class Roles:
 
     def url(self, role: str) -> str:
         """Return the URL with which `role` connects to the database."""
-        # The part after `?` names the folder of the server's socket.
+        # The part after `?` contains the folder of the server's socket.
         query = os.environ["DATABASE_URL"].partition("?")[2]
         return f"postgresql://{role}@/{self.database}?{query}"
 

@@ -157,7 +157,7 @@ def test_stopping_node_is_not_ready(node: Node, valkey: Valkey) -> None:
         )
         eventually(lambda: client.exists("lock:{redis:apple}"), what="the buyer has the lock")
         probe = pool.submit(node.get, "/readyz")
-        time.sleep(0.5)  # long enough for the probe to arrive; no event shows that it has
+        time.sleep(0.5)  # long enough for the probe to arrive; no event shows its arrival
         node.process.send_signal(signal.SIGTERM)
         assert purchase.result(20)[0] == 201
         assert probe.result(20) == (503, {"status": "stopping"})

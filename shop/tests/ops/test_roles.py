@@ -247,7 +247,7 @@ def run_settle_command(node: Node) -> Iterator[None]:
             has_started = wait_for(
                 lambda: "writing the orders of promises" in node.log.read_text(), timeout=60
             )
-            # Before it has logged this line, a SIGTERM would make the process exit with an error.
+            # Before the command has logged this line, a SIGTERM would make it exit with an error.
             assert has_started, node.log.read_text()
             yield
         finally:

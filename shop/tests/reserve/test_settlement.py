@@ -197,8 +197,8 @@ def test_key_with_a_second_promise_gets_its_first_order() -> None:
 # --- the end of a consumer ------------------------------------------------------------------------
 
 #: A consumer that receives SIGTERM while its main thread holds the lock inside the event `stop`, as
-#: during stop.wait(). The signal handler runs in the same thread, so it would wait for this lock
-#: forever if it set the event itself.
+#: during stop.wait(). The signal handler runs in the same thread. If the handler set the event
+#: itself, it would wait for this lock forever.
 CONSUMER_PROGRAM = """
 import os, signal, time
 import django

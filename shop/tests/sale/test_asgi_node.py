@@ -170,7 +170,7 @@ def test_connection_returns_to_the_pool_after_a_disconnect(node: Node) -> None:
                     return row == (pool_size,)
 
                 eventually(all_requests_wait, what="all requests wait for the table")
-            # When the node answers this, it has noticed that the clients are gone.
+            # When the node answers this request, it has noticed that the clients are gone.
             assert node.get("/healthz")[0] == 200
         assert node.get("/sales/latest")[0] == 200
 
