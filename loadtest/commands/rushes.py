@@ -373,9 +373,9 @@ def run_rush(
 def get_fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
     """Return the column of EXPECTED that has the verdict on a rush: the run's field `fault`.
 
-    A rush is many buyers at the same moment, without a fault. The column is ONE_PROCESS if the shop
-    has a single process and EXPECTED has a verdict on the strategy for that case. Otherwise it is
-    `rush`.
+    In a rush, many buyers buy at the same moment, without a fault. The column is ONE_PROCESS if the
+    shop has a single process and EXPECTED has a verdict on the strategy for that case. Otherwise it
+    is `rush`.
 
     lock  the name of the strategy
     """
@@ -386,8 +386,8 @@ def get_fault_of_rush(lock: str, options: RushOptions | LoadOptions) -> str:
 def _run_recorded_rush(stack: Stack, locust: LocustProcess, plan: RushPlan) -> dict[str, Any]:
     """Run one rush on nodes that record their purchases. Return its run: figures and verdict.
 
-    A rush is many buyers at the same moment. It is judged by the records of the buyers and of the
-    nodes.
+    In a rush, many buyers buy at the same moment. The rush is judged by the records of the buyers
+    and of the nodes.
     """
     leaked_keys_before = stack.find_leaked_keys()
     buyers_report = locust.run_unjudged_rush(plan)

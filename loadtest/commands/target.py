@@ -179,7 +179,7 @@ def judge_again(
 def merge_scopes(runs: Sequence[Mapping[str, Any]], field: str) -> list[str]:
     """Return the sentences on what was judged, or what was not, in all rushes, each only once.
 
-    A rush is many buyers who send their purchases at the same instant; each has one run.
+    In a rush, many buyers send their purchases at the same instant. Each rush has one run.
     If a sentence is not in the runs of all rushes, the numbers of its rushes are put before it.
 
     field  the field of the runs with the sentences: `judged` or `not_judged`

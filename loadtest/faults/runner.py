@@ -223,8 +223,8 @@ def _resume_all_buyers(fault: Fault) -> None:
 def let_remaining_buyers_buy(trials: Sequence[Trial]) -> None:
     """Let all buyers of each trial (one strategy under the fault) buy until they are answered.
 
-    The buyers of the fault come first. Then new buyers come, until a trial has had BUYERS of them.
-    A trial ends early if its sale has stopped; see _let_buy().
+    The buyers of the fault come first. Then new buyers come, until the trial has had BUYERS buyers
+    in total. A trial ends early if its sale has stopped; see _let_buy().
 
     At first only the first buyer of each trial buys, in all trials at the same time, because locks
     and connections that the fault broke may delay it.

@@ -185,7 +185,7 @@ class Testbed(Stack):
     def restart(self, node: int, **settings: str) -> None:
         """Restart a node, with `settings` in addition to its usual settings.
 
-        They hold only until the next restart.
+        These settings hold only until the next restart.
         """
         shop_node = self.nodes[node]
         shop_node.stop()

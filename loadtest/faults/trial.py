@@ -163,8 +163,8 @@ class Trial:
     def _measure_ttl(self) -> None:
         """Set `measured_ttl` to the seconds after which the victim's lock expires.
 
-        The trial is inconclusive if the measured ttl is much longer than `ttl`, for which the fault
-        waits (MEASURED_TTL_TOLERANCE).
+        The trial is inconclusive if the measured ttl is longer than `ttl` multiplied by
+        MEASURED_TTL_TOLERANCE, because the fault waits no longer than that.
         """
         zookeeper = self.testbed.zookeeper
         if self.strategy["backend"] == "zookeeper" and zookeeper is not None:
@@ -241,9 +241,9 @@ class Trial:
         return self.measured_ttl
 
     def wait_until_ttl_is_over(self) -> None:
-        """Wait until the victim's lock has expired, counted from the moment at which it stopped.
+        """Wait until the lifetime of the victim's lock has passed since the victim stopped.
 
-        The trial is inconclusive if the victim is answered before that.
+        The trial is inconclusive if the victim is answered during this wait.
         """
         # If the lock's lifetime is above this limit, _measure_ttl() has marked the trial as
         # inconclusive already.

@@ -105,9 +105,9 @@ class SaleRecord(ProductHistory):
     def orders_sorted_by_number(self) -> list[Mapping[str, Any]]:
         """The orders, sorted by their numbers.
 
-        This is also the sequence of their commits if Mechanism.writes_product_row_first is true.
-        Then every buyer writes the product's row before it inserts its order, and no other buyer
-        can write that row until the commit.
+        This is also the sequence of their commits if Mechanism.writes_product_row_first is true. In
+        that case every buyer writes the product's row before it inserts its order, and no other
+        buyer can write that row until the commit.
 
         Orders whose number is text, as in a third-party shop, come last and keep their sequence.
         """
@@ -143,8 +143,8 @@ class SaleRecord(ProductHistory):
 
         The sold units are the units of all orders, and one unit for each missing order. An order is
         missing if its buyer was answered `sold` with the order's number, and the buyer has no order
-        now. There is one exception: if the number now belongs to an order of another buyer, only
-        the rule `lost_ack` reports it.
+        now. There is one exception: if the number now belongs to an order of another buyer, the
+        order does not count as missing, and only the rule `lost_ack` reports it.
 
         A third-party shop may give an order a new number. So if an order there matches no buyer and
         no answer, it may be one of the missing orders, and is subtracted from their number.

@@ -127,7 +127,8 @@ class Client(PlannedBuyer):
     @task
     def buy(self) -> None:
         # One task makes all purchases of a client. If each purchase were a task, Locust would end
-        # the client just after it has begun the next one, and the answer to it would be lost.
+        # the client just after the client has begun its next purchase, and the answer to that
+        # purchase would be lost.
         while self.is_running:
             self.buy_with_retries(PLAN.hosts[self.number % len(PLAN.hosts)], time.monotonic())
 
@@ -138,8 +139,8 @@ class Arrivals(PlannedBuyer):
     concurrency = MAX_CLIENTS  # connections of this user
 
     def on_start(self) -> None:
-        # A greenlet for each buyer who waits for an answer, at most this process's share of
-        # MAX_CLIENTS.
+        # The pool has a greenlet for each buyer who waits for an answer. Its maximum size is this
+        # process's share of MAX_CLIENTS.
         self.pool = Pool(ceil(MAX_CLIENTS / PLAN.locust_workers))
         self.next_arrival_at = time.monotonic()
         self.arrivals_per_second = PLAN.arrivals_per_second / PLAN.locust_workers
