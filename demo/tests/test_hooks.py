@@ -25,8 +25,8 @@ from shop.tests.purchases import committed, open_sale
 def history_folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     """The folder into which the shop records its purchases.
 
-    A purchase that stops creates a file in the subfolder `at`. It continues when a test creates the
-    same file in the subfolder `go`.
+    A purchase that stops creates a file in the subfolder `at`. It continues when a test creates a
+    file of the same name in the subfolder `go`.
     """
     (tmp_path / "at").mkdir()
     (tmp_path / "go").mkdir()

@@ -256,7 +256,7 @@ def test_health_check_ignores_a_proxy(name: str) -> None:
 
 
 def test_nginx_closes_idle_connections_before_the_node_does() -> None:
-    """If the node closed them first, nginx could send a purchase over a closed connection."""
+    """If the node closed an idle connection first, nginx could send a purchase over it."""
     upstream = NGINX[NGINX.index("upstream") : NGINX.index("    server {")]
     (idle_seconds,) = re.findall(r"keepalive_timeout (\d+)s", upstream)
     assert int(idle_seconds) < gunicorn_conf.keepalive
@@ -377,7 +377,7 @@ def make_secrets(
 
 
 def test_each_service_gets_its_secrets_and_they_stay_the_same(tmp_path: Path) -> None:
-    """make_secrets.sh creates random secrets in `vault`, and copies a service's into its folder.
+    """make_secrets.sh creates random secrets in `vault`, and copies them to the services' folders.
 
     Only the owner of a file can read it. A secret that the user has chosen is not replaced. A
     second run changes nothing.

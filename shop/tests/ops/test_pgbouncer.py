@@ -80,7 +80,8 @@ def run_pgbouncer(database_url: str, *, user: str, more_settings: str) -> Iterat
                 host=socket_folder, user=user, port=port, more_settings=more_settings
             )
         )
-        # PgBouncer refuses to run as root. Then it runs as the owner of PostgreSQL's socket folder.
+        # PgBouncer refuses to run as root. If this process is root, PgBouncer runs as the owner of
+        # PostgreSQL's socket folder.
         owner = Path(socket_folder).stat().st_uid if os.getuid() == 0 else None
         server = ServerProcess("PgBouncer", folder / "log")
         assert PGBOUNCER is not None

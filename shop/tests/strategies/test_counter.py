@@ -29,7 +29,7 @@ from shop.tests.purchases import buy, committed, count_orders_and_stock, make_pr
 SALE = 7
 OTHER_SALE = 8
 COUNTER_KEY, RESERVATIONS_KEY = counter_keys(SALE)
-#: A test takes less than a minute, so it uses up less than this of a ttl.
+#: A test takes less than a minute, so no ttl falls by more than this during a test.
 MINUTE_MS = 60_000
 
 buy_by_counter = partial(buy, lock="counter")
