@@ -109,7 +109,10 @@ def wait_for_rush_end(page: Page) -> None:
 
 
 def begin_round(page: Page, lock: str) -> None:
-    """Begin a round under the strategy `lock`, and wait until the page shows it."""
+    """Begin a round under the strategy `lock`, and wait until the page shows it.
+
+    In a round a visitor leads two buyers, A and B, through their purchases step by step.
+    """
     page.locator("#step-lock").select_option(lock)
     page.get_by_role("button", name="New round").click()
     for buyer in "AB":

@@ -250,7 +250,7 @@ def commit_an_order_twice(rush: RecordedRush) -> None:
     """Record a second COMMIT of buyer 1's order, although the first one succeeded.
 
     The answer to the buyer's first request is lost, and its second request is answered `sold`. The
-    second COMMIT is between these two, after the turn of the buyer.
+    second COMMIT is between the two requests, after the turn of the buyer.
     """
     order = rush.history.orders[1]["order"]
     rush.change_answer(1, "unknown")
@@ -512,7 +512,7 @@ def answer_busy_and_sell_again(rush: RecordedRush) -> None:
 
 @violates_rules("false_refusal", locks=SAMPLE_STRATEGIES)
 def replay_in_the_first_answer(rush: RecordedRush) -> None:
-    """Answer to buyer 1's first request that its order existed already."""
+    """Mark the answer to buyer 1's first request as a replay: its order existed already."""
     order = rush.history.orders[1]["order"]
     rush.change_answer(1, "sold", order=order, replayed=True, sold_in=SALE)
 

@@ -77,7 +77,7 @@ class Crowd:
             yield clients
 
 
-#: The request of which the crowds with incomplete requests send a part.
+#: The request from which the crowds `half headers` and `half bodies` send only the beginning.
 _PURCHASE = build_purchase({"buyer": "slow", "lock": "conditional"})
 #: A purchase that holds the lock for 5 s, while the rest of its crowd waits for the lock.
 _LONG_PURCHASE = build_purchase(

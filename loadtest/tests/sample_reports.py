@@ -77,7 +77,8 @@ def make_oversold_sale(run: str, buyers: int = 200, stock: int = 100) -> History
 def write_rush(folder: Path, buyers: int = 200) -> Path:
     """Write the report of two rushes, and return its path.
 
-    Under `none`, without a lock, there are `buyers` buyers; under `redis` there are three.
+    Under `none`, without a lock, there are `buyers` buyers; under `redis` there are three. The keys
+    of the buyers begin with a1 in the first rush, and with b2 in the second.
     """
     unlocked_sale = make_oversold_sale("a1", buyers)
     locked_sale = sequential_sale("b2")

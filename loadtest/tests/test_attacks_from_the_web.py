@@ -44,6 +44,8 @@ ORIGINS = ("another site", "another port", "DNS rebinding")
 #: The ways in which a page can send a POST to another origin: a form that is URL-encoded, a form of
 #: text/plain, and fetch() in two modes.
 POST_WAYS = ("form", "text form", "no-cors", "cors")
+# JavaScript for the attacker's page: _FETCH sends a request, and returns the answer if the
+# page can read it. _SUBMIT submits a form. _EMBED loads a URL into a new element.
 
 _FETCH = """
 async ([url, options]) => {

@@ -275,7 +275,7 @@ def test_two_holders_are_excused_only_if_the_first_lease_expired(
 
 
 def test_every_disturbance_is_drawn_before_any_is_drawn_again() -> None:
-    """If DISTURBANCES has n entries, the first n draws return each entry once.
+    """If DISTURBANCES, the faults for rushes, has n entries, the first n draws return each once.
 
     The next n draws return each entry once more. Some entries have the same name.
     """
@@ -332,7 +332,10 @@ def run_disturbances(rush: ChaosRush, testbed: RecordingTestbed) -> None:
 
 
 def test_disturbances_of_different_servers_overlap() -> None:
-    """Three disturbances have different server locks. Each waits until all of them have begun."""
+    """Three disturbances (faults in a rush) have different locks as their `server_lock`.
+
+    Each disturbance waits until all of them have begun.
+    """
     all_have_begun = threading.Barrier(3)
 
     def wait_for_others(testbed: Testbed, rng: Random) -> str:
@@ -349,7 +352,10 @@ def test_disturbances_of_different_servers_overlap() -> None:
 
 
 def test_disturbances_of_the_same_servers_run_one_by_one() -> None:
-    """Three disturbances share one server lock. Each checks that no other one runs."""
+    """Three disturbances (faults in a rush) have the same `server_lock`.
+
+    Each disturbance checks that no other one runs at the same time.
+    """
     running_count = 0
 
     def check_is_alone(testbed: Testbed, rng: Random) -> str:
@@ -371,7 +377,7 @@ def test_disturbances_of_the_same_servers_run_one_by_one() -> None:
 
 
 def test_failed_disturbance_leaves_an_error_and_no_evidence() -> None:
-    """The function that makes the disturbance raises an error.
+    """The function that makes a disturbance (a fault in a rush) raises an error.
 
     The event of the error has the type `info`. With the type `fail`, the judge would give no
     verdict on any sale of the rush.

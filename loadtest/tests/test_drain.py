@@ -68,7 +68,9 @@ class FakeTrial:
 def test_drain_waits_for_all_answers_on_a_slow_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the drain, the last phase of a fault, the remaining buyers of a trial buy.
+    """In the drain, the last phase of a fault, the remaining buyers of each trial buy.
+
+    A trial is the sale of one strategy under the fault.
 
     Each answer takes a second of the shop's clock. All answers together take longer than the time
     without an answer after which a sale counts as stopped. The drain still waits for all of them.

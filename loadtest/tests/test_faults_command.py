@@ -182,7 +182,8 @@ def test_results_are_written_after_each_fault(
 def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
     """The exit code is 1 if a cell has a violation, even if other cells are inconclusive.
 
-    Without a violation, the exit code is 6 if a cell is inconclusive.
+    Without a violation, the exit code is 6 if a cell is inconclusive. A cell is the judged sale of
+    one strategy under one fault.
     """
     strategies = [describe_strategy(name) for name in STRATEGIES]
     expected_cells = make_cells("crash", strategies)
@@ -203,7 +204,8 @@ def test_exit_codes_distinguish_violations_and_inconclusive_runs() -> None:
 def test_exact_sale_of_a_flawed_strategy_is_only_inconclusive() -> None:
     """`token` is expected to oversell under `pause`, but may be exact on a slow machine.
 
-    A violation in another cell, or a violation of another kind in the same cell, is a failure.
+    A violation in another cell, or a violation of another kind in the same cell, is a failure. A
+    cell is the judged sale of one strategy under one fault.
     """
     strategies = [describe_strategy(name) for name in STRATEGIES]
     token_cell, redis_cell = make_unknown_cells("pause", strategies, "")

@@ -96,7 +96,10 @@ def test_orders_with_numbers_of_mixed_types_are_drawn_by_time(
 
 
 def test_lanes_are_in_the_order_of_their_first_requests() -> None:
-    """Three buyers send four requests: `late` at 5 ms, `first` at 1 and 7 ms, `second` at 3 ms."""
+    """Three buyers send four requests: `late` at 5 ms, `first` at 1 and 7 ms, `second` at 3 ms.
+
+    A lane is the row of a buyer in the timeline.
+    """
     sale = HistoryBuilder(stock=0)
     for ms, key in ((5, "late"), (1, "first"), (3, "second"), (7, "first")):
         sale.request(ms, key)
@@ -110,7 +113,7 @@ def test_lanes_are_in_the_order_of_their_first_requests() -> None:
 
 
 def test_hold_row_has_wait_fence_and_release_outcome() -> None:
-    """A row of `holds` is a hold of the lock, the time in which a buyer has the lock.
+    """Each row of the table `holds` is about one hold: the time in which a buyer has the lock.
 
     Its columns are the lane; the times at which the buyer began to acquire the lock, got it and
     lost it, in milliseconds since the first request; the fence; and the outcome of the release. The

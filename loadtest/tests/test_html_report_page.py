@@ -196,7 +196,10 @@ def test_timeline_of_a_cell_is_opened_and_left_by_keyboard(page: Page, tmp_path:
 
 
 def test_tooltip_and_table_show_the_events_of_a_lane(page: Page, tmp_path: Path) -> None:
-    """Run 0 is make_paused_sale(): the victim is paused, and a rival gets the lock meanwhile."""
+    """A lane is the row of a buyer in the timeline.
+
+    Run 0 is make_paused_sale(): the victim is paused, and during the pause a rival gets the lock.
+    """
     open_report(page, write_faults(tmp_path))
     rivals_lane = 1
     overlap_ms = 1500  # a time at which the victim and the rival have the lock

@@ -59,9 +59,10 @@ def test_options_have_the_defaults_of_the_dataclass() -> None:
 
 
 def test_worker_has_a_thread_for_each_client_of_its_node() -> None:
-    """In the closed model 64 clients on 2 nodes need 32 threads.
+    """In the closed model (a fixed number of clients) 64 clients on 2 nodes need 32 threads.
 
-    In the open model the number of waiting buyers is unknown, so the number of threads is fixed.
+    In the open model (buyers arrive at a fixed rate) the number of waiting buyers is unknown, so
+    the number of threads is fixed.
     """
     assert parse_options("--clients", "64", "--nodes", "2").threads == 32
     assert parse_options("--arrivals-per-second", "10").threads == OPEN_MODEL_THREADS
@@ -100,7 +101,7 @@ def make_requests(
     return requests
 
 
-def measure(*purchases: list[Request], end: float = 10.0, **fields: Any) -> Measurement:
+def make_measurement(*purchases: list[Request], end: float = 10.0, **fields: Any) -> Measurement:
     """Return a measurement from second 0 to second `end` with the requests of these purchases.
 
     fields  further fields of the measurement
@@ -118,7 +119,7 @@ def test_only_sales_in_the_measured_time_count() -> None:
     ms, 3 took 200 ms with its retry, and 5 took 400 ms. `errors` counts the two answers `busy`.
     `jain` is Jain's fairness index: 1, because each of the two clients bought once.
     """
-    measurement = measure(
+    measurement = make_measurement(
         make_requests(1, "sold", begin=-1.0, answer_seconds=0.5),  # in the warm-up
         make_requests(2, "sold", begin=1.0, answer_seconds=0.1),
         make_requests(3, "busy", "sold", client=1, begin=2.0, answer_seconds=0.1),
@@ -135,7 +136,7 @@ def test_only_sales_in_the_measured_time_count() -> None:
 
 def test_measurement_ends_when_the_last_unit_is_sold() -> None:
     """The last of two units is sold at 5 s. Otherwise the measurement would last 10 s."""
-    measurement = measure(
+    measurement = make_measurement(
         make_requests(1, "sold", begin=1.0, answer_seconds=1.0),
         make_requests(2, "sold", begin=4.0, answer_seconds=1.0),
     )
@@ -170,7 +171,7 @@ def test_sale_is_sold_out_if_its_last_unit_was_sold_in_time(
         make_requests(number, "sold", begin=answered_at - 0.5, answer_seconds=0.5)
         for number, answered_at in enumerate(sold_at, 1)
     ]
-    figures = compute_figures(measure(*purchases), replace(PLAN, stock=stock))
+    figures = compute_figures(make_measurement(*purchases), replace(PLAN, stock=stock))
     assert (figures["ended_by"], figures["measured_s"]) == (ended_by, measured_s)
 
 
@@ -241,7 +242,7 @@ def test_run_is_exact_only_if_answers_orders_and_stock_agree(
     orders      the numbers of the orders that the shop lists
     stock_left  the stock that the shop shows
     """
-    measurement = measure(
+    measurement = make_measurement(
         make_requests(1, "sold", begin=1.0, answer_seconds=0.1),
         make_requests(2, "busy", "busy", begin=9.0, answer_seconds=0.1),
     )
@@ -271,7 +272,7 @@ def test_only_late_buyers_who_would_try_again_are_not_judged(outcome: str, verdi
     requests are not judged. After the other outcomes a buyer stops without a final answer, and the
     verdict is `unknown`. In both cases the run counts the buyer as never answered.
     """
-    measurement = measure(
+    measurement = make_measurement(
         make_requests(1, "sold", begin=1.0, answer_seconds=0.1),
         make_requests(2, outcome, begin=9.0, answer_seconds=0.1),
     )
@@ -285,7 +286,7 @@ def test_refused_buyers_who_had_time_to_try_again_are_judged(outcome: str) -> No
 
     The run counts this buyer as `never_answered`, because a refusal is no final answer.
     """
-    measurement = measure(
+    measurement = make_measurement(
         make_requests(1, "sold", begin=1.0, answer_seconds=0.1),
         make_requests(2, outcome, outcome, begin=2.0, answer_seconds=4.0),
     )
@@ -298,15 +299,17 @@ def test_refused_buyers_who_had_time_to_try_again_are_judged(outcome: str) -> No
 def test_load_is_not_exact_without_a_field_of_its_orders(name: str) -> None:
     """In a run of `load` the nodes record no events, so the orders must have all their fields."""
     shop = ShopAfterRun([{**make_order(1), name: None}], 499)
-    run = judge_load(PLAN, measure(make_requests(1, "sold", begin=1.0, answer_seconds=0.1)), shop)
+    run = judge_load(
+        PLAN, make_measurement(make_requests(1, "sold", begin=1.0, answer_seconds=0.1)), shop
+    )
     assert (run["verdict"], run["violations"][0]) == ("unknown", "unrecorded")
     assert run["why"] == f"order 1 has no {name}"
 
 
 def test_unit_that_vanishes_without_a_purchase_is_found() -> None:
     """No buyer came. The stock at the end is 500, as at the beginning, or only 499."""
-    assert judge_load(PLAN, measure(), ShopAfterRun([], 500))["verdict"] == "exact"
-    assert judge_load(PLAN, measure(), ShopAfterRun([], 499))["verdict"] == "unknown"
+    assert judge_load(PLAN, make_measurement(), ShopAfterRun([], 500))["verdict"] == "exact"
+    assert judge_load(PLAN, make_measurement(), ShopAfterRun([], 499))["verdict"] == "unknown"
 
 
 def make_run(lock: str, verdict: str = "exact", *, round_number: int = 1, **fields: Any) -> Any:
@@ -323,7 +326,7 @@ def make_run(lock: str, verdict: str = "exact", *, round_number: int = 1, **fiel
         )
         for number in range(1, 10)
     ]
-    measurement = measure(*purchases)
+    measurement = make_measurement(*purchases)
     run: dict[str, Any] = {
         "lock": lock,
         "fault": "rush",
@@ -373,10 +376,10 @@ def test_run_is_as_expected_if_its_verdict_or_lost_updates_are(
 @pytest.mark.parametrize(
     ("measurement", "as_expected", "why"),
     [
-        (measure(turned_away=3), False, "lower --arrivals-per-second"),
+        (make_measurement(turned_away=3), False, "lower --arrivals-per-second"),
         # Locust has one process, but none has written its requests.
-        (measure(processes=0), False, "1 of Locust's workers were lost"),
-        (measure(locust_is_busy=True), True, "its own limit was measured"),
+        (make_measurement(processes=0), False, "1 of Locust's workers were lost"),
+        (make_measurement(locust_is_busy=True), True, "its own limit was measured"),
     ],
 )
 def test_incomplete_measurement_is_not_as_expected(
@@ -416,7 +419,7 @@ def test_table_shows_unknown_figures_and_the_command() -> None:
     assert rows[2].startswith("| `none` | **LOST UPDATES** | 1 | ")
     columns = [column.strip() for column in rows[3].split("|")]
     # CPU ms per sale of the nodes (0.2 s for nine sales), PostgreSQL, Valkey and Locust (0.05 s for
-    # nine sales): see measure(). After them the row ends with "|".
+    # nine sales): see make_measurement(). After them the row ends with "|".
     assert columns[-5:-1] == ["22.22", "unknown", "0.00", "5.56"]
     assert '`make load ARGS="--rounds 3"`' in text
     assert "Medians of 3 interleaved rounds of " in text
@@ -425,6 +428,9 @@ def test_table_shows_unknown_figures_and_the_command() -> None:
 
 def test_documentation_has_the_newest_complete_results_of_each_kind(tmp_path: Path) -> None:
     """There are three kinds: one product, many products, and the open model.
+
+    In the open model buyers arrive at a fixed rate. In the closed model the same clients buy again
+    and again.
 
     Results are complete if they have three rounds, all with the expected verdict. The folders of
     the results are sorted by time, the newest last.

@@ -41,7 +41,7 @@ def test_three_ttls_without_a_purchase_are_a_deadlock() -> None:
 
 
 def test_buyer_refused_for_less_than_three_ttls_shows_no_deadlock() -> None:
-    """The fault is healed at 100 ms, 3.1 ttls before the end.
+    """The fault is healed at 100 ms, 3.1 ttls before the last answer, at 3200 ms.
 
     But the only rival sends its first request at 2000 ms, so it is refused for 1.2 ttls only.
     """

@@ -144,7 +144,7 @@ def test_stopped_rush_has_no_verdict_and_the_next_one_works(stack: Stack, page: 
 
 
 def test_on_a_phone_the_verdict_is_on_the_screen_after_start(page: Page) -> None:
-    """The page scrolls to the verdict, because a phone's screen does not show both."""
+    """The page scrolls to the verdict, which a phone does not show together with the button."""
     page.set_viewport_size({"width": 390, "height": 844})
     page.locator("#start").scroll_into_view_if_needed()
     expect(page.locator("#verdict")).not_to_be_in_viewport()
@@ -231,7 +231,10 @@ def test_buy_one_with_an_empty_payment_buys_nothing(stack: Stack, page: Page) ->
 
 
 def test_buy_one_without_a_sale_advises_to_start_a_rush(page: Page, page_log: PageLog) -> None:
-    """The shop's error advises to send a request. A visitor can only press the Start button."""
+    """The shop's error advises to send POST /restock, which a visitor cannot do.
+
+    So the page advises to press the Start button instead.
+    """
     page_log.provoked_statuses.add(404)
     answer = {"outcome": "closed", "error": "Open a sale for it with POST /restock."}
     page.route("**/buy", lambda route: route.fulfill(status=404, json=answer))

@@ -82,7 +82,10 @@ def test_planted_violation_is_found(plant: Plant, lock: str, rule: str) -> None:
 def test_finding_wrong_lock_has_the_recorded_and_the_expected_name(
     plant: Plant, lock: str, difference: str
 ) -> None:
-    """The plant changes the name of a strategy, a lock or a product in the record of the rush."""
+    """A plant is a function that adds a violation to a recorded rush.
+
+    Here it changes the name of a strategy, a lock or a product in the record.
+    """
     rush = RecordedRush(lock)
     plant(rush)
     [finding] = [finding for finding in rush.judge().findings if finding.rule == "wrong_lock"]

@@ -1,7 +1,6 @@
 """The private names of Locust and geventhttpclient that the rush uses still exist.
 
-locust_private.install() patches Locust for a rush. It fails if a private name of a library that the
-rush uses does not exist.
+locust_private.install() patches Locust for a rush. It fails if one of these names does not exist.
 """
 
 import subprocess

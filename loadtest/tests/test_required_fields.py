@@ -78,7 +78,7 @@ def list_required_fields(rush: RecordedRush) -> Iterator[tuple[EventKind | None,
             yield kind, name
 
 
-def judge(rush: RecordedRush, folder: Path, **fields: Any) -> Judgement:
+def judge_incomplete_rush(rush: RecordedRush, folder: Path, **fields: Any) -> Judgement:
     """Judge a rush whose events may lack fields.
 
     If an event lacks one of the names in `indispensable_names`, history.read() returns a damaged
@@ -130,7 +130,7 @@ def test_rush_without_a_field_is_never_exact(lock: str, removal: str, tmp_path: 
     for kind, name in list_required_fields(RecordedRush(lock)):
         rush = RecordedRush(lock)
         remove_field(rush, kind, name, removal=removal)
-        judgement = judge(rush, tmp_path)
+        judgement = judge_incomplete_rush(rush, tmp_path)
         assert judgement.verdict == "unknown", (kind, name)
         if "broken_history" not in judgement.violations:
             assert "unrecorded" in judgement.violations, (kind, name)
@@ -145,7 +145,8 @@ def test_planted_run_without_a_field_is_never_exact(plant_name: str, tmp_path: P
         rush = RecordedRush(lock)
         judgement_fields = plant(rush) or {}
         remove_field(rush, kind, name, removal="all")
-        assert judge(rush, tmp_path, **judgement_fields).verdict != "exact", (kind, name)
+        judgement = judge_incomplete_rush(rush, tmp_path, **judgement_fields)
+        assert judgement.verdict != "exact", (kind, name)
 
 
 @pytest.mark.parametrize("lock", ALL_STRATEGIES)
@@ -160,7 +161,7 @@ def test_rush_without_events_of_a_kind_is_never_exact(lock: str, tmp_path: Path)
             rush.history.events = [
                 event for event in rush.history.events if event not in removed_events
             ]
-            assert judge(rush, tmp_path).verdict == "unknown", (kind, removal)
+            assert judge_incomplete_rush(rush, tmp_path).verdict == "unknown", (kind, removal)
 
 
 @pytest.mark.parametrize("name", ["amount", "order", "stock_seen", "fence", "key"])

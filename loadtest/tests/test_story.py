@@ -50,7 +50,7 @@ def make_paused_sale() -> HistoryBuilder:
 
 
 def test_story_of_a_pause_shows_two_holders_and_the_lost_decrement() -> None:
-    """The story begins when the victim gets the lock, at 10 ms of the history."""
+    """The story is a timeline of the sale. It begins when the victim gets the lock, at 10 ms."""
     judgement = make_paused_sale().judge()
     assert judgement.verdict == "oversold"
     assert judgement.violations == ("lost_update", "overlap", "stale_write")
@@ -172,9 +172,9 @@ def test_repeated_read_is_shown_once_until_the_stock_changes() -> None:
 
 
 def test_story_does_not_say_that_a_wrong_read_lost_a_decrement() -> None:
-    """An order read 7 units in a sale of 2, which the rule `stale_write` finds.
+    """The purchase of rival-1 reads 7 units in a sale of 2, which the rule `stale_write` finds.
 
-    But this order did not erase the decrement of another order.
+    But its order did not erase the decrement of another order.
     """
     sale = HistoryBuilder(stock=2)
     sale.buy(1, "victim", 2)

@@ -47,8 +47,11 @@ def make_shop_listing(*names: str, **changes: Any) -> list[dict[str, Any]]:
     ]
 
 
-def describe_listed(*names: str, listing: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the descriptions of these strategies, and complaints about the shop's listing."""
+def describe_and_check(*names: str, listing: Sequence[dict[str, Any]]) -> list[Any]:
+    """Return the load test's descriptions of these strategies, with complaints about the listing.
+
+    listing  what the shop's GET /strategies returns
+    """
     return describe_strategies(names, listing, ENVIRONMENT, missing={})
 
 
@@ -59,7 +62,7 @@ def test_traits_have_a_row_for_every_strategy() -> None:
 
 def test_listing_without_errors_has_no_complaint() -> None:
     """The shop lists all strategies, each with the properties in expected.py."""
-    strategies = describe_listed(*EXPECTED, listing=make_shop_listing(*EXPECTED))
+    strategies = describe_and_check(*EXPECTED, listing=make_shop_listing(*EXPECTED))
     assert list_complaints(strategies) == []
     unavailable = [strategy["name"] for strategy in strategies if not strategy["available"]]
     assert unavailable == ["zookeeper"]
@@ -67,7 +70,7 @@ def test_listing_without_errors_has_no_complaint() -> None:
 
 def test_strategy_that_is_not_listed_is_not_run_and_not_as_expected() -> None:
     """The shop lists only `redis`, but the user wants to run `row-lock`."""
-    [strategy] = describe_listed("row-lock", listing=make_shop_listing("redis"))
+    [strategy] = describe_and_check("row-lock", listing=make_shop_listing("redis"))
     run = make_unavailable_run(strategy)
     assert (run["verdict"], run["as_expected"]) == ("not_run", False)
     assert run["why"] == "GET /strategies does not list row-lock"
@@ -78,7 +81,7 @@ def test_strategy_that_is_wrongly_listed_as_unavailable_is_run() -> None:
 
     So the strategy is run. Because of the wrong entry its run is not as expected.
     """
-    [strategy] = describe_listed(
+    [strategy] = describe_and_check(
         "conditional", listing=make_shop_listing("conditional", available=False)
     )
     assert strategy["available"]
@@ -93,7 +96,7 @@ def test_strategy_that_is_wrongly_listed_as_unavailable_is_run() -> None:
 def test_strategy_whose_server_is_missing_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The verdict `not_run` is as expected outside CI: not every machine has ZooKeeper."""
     monkeypatch.delenv("CI", raising=False)
-    [strategy] = describe_listed("zookeeper", listing=make_shop_listing("zookeeper"))
+    [strategy] = describe_and_check("zookeeper", listing=make_shop_listing("zookeeper"))
     assert make_unavailable_run(strategy)["as_expected"]
     assert make_unavailable_run(strategy)["why"].startswith("ZOOKEEPER_HOSTS is not set")
 
@@ -101,7 +104,7 @@ def test_strategy_whose_server_is_missing_is_not_run(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("change", [{"renewed": False}, {"renewed": None}, {"fenced": False}])
 def test_wrong_property_is_a_complaint_and_is_not_used(change: dict[str, Any]) -> None:
     """`redis` renews its lock and has a fence. The shop's entry denies or omits one of the two."""
-    [strategy] = describe_listed("redis", listing=make_shop_listing("redis", **change))
+    [strategy] = describe_and_check("redis", listing=make_shop_listing("redis", **change))
     assert strategy["renewed"]
     assert strategy["fenced"]
     assert strategy["complaint"]
@@ -111,7 +114,7 @@ def test_missing_property_is_a_complaint() -> None:
     """The shop's entry of `redis` does not say whether it renews its lock."""
     listing = make_shop_listing("redis")
     del listing[0]["renewed"]
-    [strategy] = describe_listed("redis", listing=listing)
+    [strategy] = describe_and_check("redis", listing=listing)
     assert strategy["renewed"]
     assert (
         strategy["complaint"]
@@ -181,7 +184,7 @@ def test_cell_of_a_strategy_without_its_server_is_as_expected(
 
     In CI the cell of `zookeeper` is not as expected, because no server may be missing there.
     """
-    [strategy] = describe_listed("zookeeper", listing=make_shop_listing("zookeeper"))
+    [strategy] = describe_and_check("zookeeper", listing=make_shop_listing("zookeeper"))
     for ci in ("", "true"):
         monkeypatch.setenv("CI", ci)
         [cell] = run_fault(PauseFault(testbed), [strategy])

@@ -163,7 +163,7 @@ MISSING_ORDER_VIOLATIONS = ("lost_update", "lost_ack", "false_sold_out")
 WITH_NUMBERS: dict[str, Any] = {"numbered_answers": True}
 
 
-def case(
+def make_case(
     name: str,
     target: StubTarget,
     answers: str,
@@ -187,13 +187,13 @@ def case(
 @pytest.mark.parametrize(
     ("target", "answers", "options", "expected"),
     [
-        case(
+        make_case(
             "all units are sold",
             StubTarget(make_buyer_orders(0, 1, 2, 3), stock_left=0),
             4 * SOLD + 2 * SOLD_OUT,
             verdict="exact",
         ),
-        case(
+        make_case(
             "more orders than units",
             StubTarget(make_buyer_orders(0, 1, 2, 3, 4, 5), stock_left=3),
             6 * SOLD,
@@ -201,7 +201,7 @@ def case(
             violations=["lost_update"],
             oversold=2,
         ),
-        case(
+        make_case(
             "a list with earlier orders",
             StubTarget(
                 [*EARLIER_ORDERS, *make_buyer_orders(0, 1, 2, 3)],
@@ -211,14 +211,14 @@ def case(
             4 * SOLD + 2 * SOLD_OUT,
             verdict="exact",
         ),
-        case(
+        make_case(
             "a total with earlier orders",
             StubTarget(11, stock_left=0, orders_before=7),
             4 * SOLD + 2 * SOLD_OUT,
             verdict="exact",
         ),
         # Four orders for four units look right, but six buyers were answered with an order number.
-        case(
+        make_case(
             "answers with numbers of orders that are not listed",
             StubTarget(make_buyer_orders(0, 1, 2, 3), stock_left=0),
             6 * SOLD,
@@ -229,28 +229,28 @@ def case(
         ),
         # The shop answered wrongly, or the target's read() took a refusal for a sale. The judge
         # cannot know which, so the verdict is `unknown`.
-        case(
+        make_case(
             "more answers sold than orders listed",
             StubTarget(make_buyer_orders(0, 1, 2, 3), stock_left=0),
             6 * SOLD,
             verdict="unknown",
             violations=["lost_ack"],
         ),
-        case(
+        make_case(
             "more answers sold than orders",
             StubTarget(4, stock_left=0),
             6 * SOLD,
             verdict="unknown",
             violations=["lost_ack"],
         ),
-        case(
+        make_case(
             "orders are matched by the numbers in the answers",
             StubTarget(ORDERS_WITH_SHOP_IDS, stock_left=0),
             4 * SOLD + 2 * SOLD_OUT,
             verdict="exact",
             **WITH_NUMBERS,
         ),
-        case(
+        make_case(
             "an order whose number is in no answer",
             StubTarget([*ORDERS_WITH_SHOP_IDS, Order("no-9", "7009")], stock_left=0),
             4 * SOLD + 2 * SOLD_OUT,
@@ -259,7 +259,7 @@ def case(
             oversold=1,
             **WITH_NUMBERS,
         ),
-        case(
+        make_case(
             "an integer is text in the answer",
             StubTarget(ORDERS_WITH_INTEGERS, stock_left=0),
             4 * SOLD + 2 * SOLD_OUT,
@@ -267,7 +267,7 @@ def case(
             number_format="{}",
             **WITH_NUMBERS,
         ),
-        case(
+        make_case(
             "a UUID is text in the answer",
             StubTarget(ORDERS_WITH_UUIDS, stock_left=0),
             4 * SOLD + 2 * SOLD_OUT,
@@ -275,14 +275,14 @@ def case(
             number_format=str(UUID(int=0))[:-1] + "{}",
             **WITH_NUMBERS,
         ),
-        case(
+        make_case(
             "orders of the wrong buyers",
             StubTarget(ORDERS_OF_WRONG_BUYERS, stock_left=0),
             4 * SOLD + ERROR + SOLD_OUT,
             verdict="unknown",
             violations=["lost_ack", "false_sold_out"],
         ),
-        case(
+        make_case(
             "orders of the wrong buyers, and answers with numbers",
             StubTarget(ORDERS_OF_WRONG_BUYERS, stock_left=0),
             4 * SOLD + ERROR + SOLD_OUT,
@@ -290,14 +290,14 @@ def case(
             violations=["lost_ack", "false_sold_out"],
             **WITH_NUMBERS,
         ),
-        case(
+        make_case(
             "an order is missing in the list",
             StubTarget(make_buyer_orders(0, 1, 2), stock_left=0),
             4 * SOLD + 2 * SOLD_OUT,
             verdict="undersold",
             violations=MISSING_ORDER_VIOLATIONS,
         ),
-        case(
+        make_case(
             "an order is missing in the total",
             StubTarget(3, stock_left=0),
             4 * SOLD + 2 * SOLD_OUT,
@@ -305,28 +305,28 @@ def case(
             violations=MISSING_ORDER_VIOLATIONS,
         ),
         # There are three orders, but the stock fell by four units.
-        case(
+        make_case(
             "a unit has neither an order nor an answer",
             StubTarget(make_buyer_orders(0, 1, 2), stock_left=0),
             3 * SOLD + 3 * SOLD_OUT,
             verdict="undersold",
             violations=["lost_update", "false_sold_out"],
         ),
-        case(
+        make_case(
             "a buyer with an order is answered sold out",
             StubTarget(make_buyer_orders(0, 1, 2, 5), stock_left=0),
             3 * SOLD + 3 * SOLD_OUT,
             verdict="unknown",
             violations=["false_sold_out"],
         ),
-        case(
+        make_case(
             "more orders than answers sold",
             StubTarget(4, stock_left=0),
             3 * SOLD + 3 * SOLD_OUT,
             verdict="unknown",
             violations=["ghost_order"],
         ),
-        case(
+        make_case(
             "an order has another number than the answer",
             StubTarget([Order("no-9", "buyer-0"), *make_buyer_orders(1, 2, 3)], stock_left=0),
             4 * SOLD + 2 * SOLD_OUT,
@@ -334,7 +334,7 @@ def case(
             violations=["lost_ack"],
             **WITH_NUMBERS,
         ),
-        case(
+        make_case(
             "two orders of one buyer",
             StubTarget([*make_buyer_orders(0, 1, 2), Order("no-9", "buyer-0")], stock_left=0),
             3 * SOLD + 3 * SOLD_OUT,
@@ -348,7 +348,7 @@ def test_shop_is_judged_by_its_orders_and_its_answers(
 ) -> None:
     """Each case is a rush of six buyers for four units.
 
-    case() describes the arguments. The docstring of this file explains the violations.
+    make_case() describes the arguments. The docstring of this file explains the violations.
     """
     run = rush_and_judge(target, answers, **options)
     assert (run["verdict"], run["oversold"], run["violations"]) == expected
@@ -383,7 +383,10 @@ class QueuedTarget(StubTarget):
 
 
 def test_judge_waits_for_orders_that_a_queue_writes() -> None:
-    """At its first read the shop has no order, although four buyers were answered sold."""
+    """QueuedTarget lists one order more at each read, as if a queue wrote the orders.
+
+    So the judge has to read the orders several times, until it finds all four.
+    """
     run = rush_and_judge(QueuedTarget([], stock_left=0), 4 * SOLD + 2 * SOLD_OUT)
     assert run["verdict"] == "exact"
 
@@ -426,8 +429,10 @@ def test_sale_with_another_stock_than_requested_is_refused(opening_stock: int) -
 def test_run_lists_what_was_judged_and_what_was_not() -> None:
     """The run lists the facts on which the verdict is based, and those that it leaves out.
 
-    The first target returns only the number of orders, and no stock. The second target returns a
-    list of orders and the stock, and its buyers may repeat a request.
+    The first target returns only the number of orders, and no stock. So only the number of orders
+    and the number of answers `sold` are judged. The second target returns a list of orders and the
+    stock, and its buyers may repeat a request. So each answer, the stock and the repeated requests
+    are judged, too.
     """
     run = rush_and_judge(StubTarget(4, stock_left=None), 4 * SOLD + 2 * SOLD_OUT)
     assert (run["verdict"], run["stock_left"], run["lost_updates"]) == ("exact", None, None)

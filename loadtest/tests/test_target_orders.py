@@ -286,9 +286,9 @@ def test_judged_facts_of_some_rushes_are_listed_with_their_numbers() -> None:
 
 
 def test_number_without_its_prefix_is_matched_by_its_buyer() -> None:
-    """Two answers end with 3: EU-3 to buyer 2, and US-3 to buyer 3. The shop lists only 3.
+    """Buyer 2 is answered with the number EU-3, and buyer 3 with US-3. The shop lists only order 3.
 
-    It is an order of buyer 2, so it is EU-3, and US-3 is missing.
+    Order 3 belongs to buyer 2, so it is EU-3. Order US-3 is missing.
     """
     target = StubTarget(make_numbered_orders([1, 2, 3]), stock_left=0)
     run = judge_numbered_rush(target, ["EU-1", "EU-2", "EU-3", "US-3"])
@@ -528,7 +528,10 @@ class SlowQueueTarget(StubTarget):
 
 
 def test_sale_whose_orders_still_arrive_is_not_undersold() -> None:
-    """A third order appeared during the wait, so the fourth may come later."""
+    """The judge waits `settles_s` seconds for four orders, and finds only three.
+
+    The third one appeared during the wait, so the fourth may appear later.
+    """
     run = rush_and_judge(SlowQueueTarget(), 4 * SOLD + 2 * SOLD_OUT)
     assert run["verdict"] == "unknown"
     assert run["why"].startswith("4 answers said sold, and 3 orders were there 0.2 s after")

@@ -26,7 +26,9 @@ from servers.embedded import VAR
 from servers.loopback import find_free_port
 
 #: The beginning of the target's file. A test may continue the body of the class.
-TARGET = "from loadtest.tests.cart_shop import *\nclass MyShop(CartShop):\n    name = 'my_shop'\n"
+TARGET_START = (
+    "from loadtest.tests.cart_shop import *\nclass MyShop(CartShop):\n    name = 'my_shop'\n"
+)
 #: The type of the function that the fixture `run_target` returns.
 RunTarget = Callable[..., tuple[int, str]]
 
@@ -43,7 +45,7 @@ def run_target(results: Path, tmp_path: Path) -> RunTarget:
         options  options of the command
         """
         file = tmp_path / "my_shop.py"
-        file.write_text(TARGET + methods)
+        file.write_text(TARGET_START + methods)
         output = io.StringIO()
         rush_options: Any = {
             "buyers": GATHERED_BUYERS,

@@ -1,7 +1,8 @@
 """Messages about a wrong target.
 
 A target is the class that describes a third-party shop to the load test. The messages are about
-errors in its file, in read(), orders() and stock(), and about machines that may not be loaded.
+errors in its file, in read(), orders() and stock(), and about a rush on another machine, which
+needs the user's permission.
 """
 
 import json
