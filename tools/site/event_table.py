@@ -101,7 +101,10 @@ def find_cell(world_name: str, moves: Moves, event: str) -> EventCell | None:
 
 
 def explain_absence(world_name: str, event: str) -> str:
-    """Return the reason why a world has no recorded schedule with an outside event."""
+    """Return the reason why a world has no recorded schedule with an outside event.
+
+    A world is a strategy with its stock and its outside events.
+    """
     if event in EVENTS_NEEDING_SERVER_LOCK and not WORLDS[world_name].has_server_lock:
         return "has no lock in Redis"
     return "not recorded"
@@ -110,9 +113,10 @@ def explain_absence(world_name: str, event: str) -> str:
 def make_rows() -> list[tuple[list[str], list[EventCell | str]]]:
     """Return the rows of the table: the names of the worlds in a row, and the cells of the row.
 
-    Worlds with the same outcomes share a row, whose cells are those of its first world. If an event
-    was not recorded for a world, the cell is the reason as text. The world with the event RETRY is
-    left out, because this event has no column.
+    A world is a strategy with its stock and its outside events. Worlds with the same outcomes share
+    a row. The cells of the row are those of its first world. If an event was not recorded for a
+    world, the cell is the reason as text. The world with the event RETRY is left out, because this
+    event has no column.
     """
     cells_by_world = {
         name: [
@@ -143,7 +147,7 @@ def make_table() -> str:
 def _render_row(names: Sequence[str], cells: Sequence[EventCell | str]) -> str:
     """Return a row of the table as HTML. Its heading has a link to each of these worlds.
 
-    names  worlds with the same outcomes
+    names  worlds (strategies with their stock and outside events) that have the same outcomes
     cells  the cells of the first of these worlds
     """
     links = " ".join(f'<a href="levels.html#{name}/">{name}</a>' for name in names)
@@ -154,9 +158,9 @@ def _render_row(names: Sequence[str], cells: Sequence[EventCell | str]) -> str:
 def _render_cell(world_name: str, cell: EventCell | str) -> str:
     """Return a cell of the table as HTML. It links to the shortest schedule with its outcome.
 
-    world_name  the world of this schedule
-    cell        the worst outcome of the schedules. A text is the reason why there is no schedule,
-                and is shown without a link
+    world_name  the world of this schedule: a strategy with its stock and its outside events
+    cell        the worst outcome of the schedules. If it is a text, there is no schedule: the text
+                is the reason, and is shown without a link
     """
     if isinstance(cell, str):
         return f'<td><span class="hint">{cell}</span></td>'

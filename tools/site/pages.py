@@ -170,7 +170,7 @@ def render_document_template() -> str:
 def render_step_through() -> str:
     """Return the site's first page, on which a visitor chooses which of two buyers moves next."""
     main = Template(read_part("steps/index.html")).substitute(
-        faults=len(read_recorded_faults()["faults"]) - 1,  # without the rush, which is not a fault
+        faults=len(read_recorded_faults()["faults"]) - 1,  # the rush of many buyers is no fault
         levels=len(read_levels()),
         story=_render_story(read_recorded_moves()["none"], STORY_TURN_ORDER),
     )

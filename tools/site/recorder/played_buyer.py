@@ -70,7 +70,7 @@ class PollGate:
         """Close the gate, and wait until the buyer waits in pass_through().
 
         Raises MovesDiffer after a timeout. A buyer who does not reach the gate does not poll, so it
-        does not wait for the lock, as it does in the recording.
+        does not wait for the lock. In the recording it waits.
         """
         self._gate_is_open.clear()
         if not self._buyer_is_at_gate.wait(RECORDED_STOP_TIMEOUT_SECONDS):

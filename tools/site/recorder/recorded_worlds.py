@@ -151,7 +151,8 @@ def replay_sample(name: str) -> list[str]:
 def make_process_pool(worlds: Sequence[str]) -> ProcessPoolExecutor:
     """Return a pool that starts a new process for each world.
 
-    Playing a world sets Django up, which is possible only once in a process.
+    A world is a strategy with its database, its stock, and its outside events. Playing a world sets
+    Django up, which is possible only once in a process.
     """
     return ProcessPoolExecutor(
         min(PARALLEL_WORLDS, len(worlds)),
@@ -172,7 +173,10 @@ def describe_machine() -> str:
 
 
 def save_recording(name: str, recording: dict[str, Any]) -> None:
-    """Replace the recording of a world in WORLDS_FILE, in the order of WORLDS."""
+    """Replace the recording of a world in WORLDS_FILE, in the order of WORLDS.
+
+    A world is a strategy with its database, its stock, and its outside events.
+    """
     recordings = {}
     if WORLDS_FILE.exists():
         recordings = read_worlds()

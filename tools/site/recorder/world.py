@@ -425,9 +425,10 @@ def require_agreement(known_moves: Moves, moves: Moves) -> None:
 def play_all_schedules(world: World, event: str, servers: LockServers, known_moves: Moves) -> int:
     """Play every schedule of a world with this outside event, and return how many there are.
 
-    The moves are added to `known_moves`. Schedules that begin with the same turns must have the
-    same events and states in these turns. A schedule that differs from `known_moves` is played
-    again. Raises MovesDiffer if it still differs in the last of MAX_ATTEMPTS attempts.
+    A world is a strategy with its database, its stock, and its outside events. The moves are added
+    to `known_moves`. Schedules that begin with the same turns must have the same events and states
+    in these turns. A schedule that differs from `known_moves` is played again. Raises MovesDiffer
+    if it still differs in the last of MAX_ATTEMPTS attempts.
 
     event  NO_EVENT: play the schedules without an outside event
     """

@@ -28,7 +28,7 @@ MOVES_BY_WORLD = read_moves()
 
 
 def get_moves(level: Level) -> Moves:
-    """Return the recorded moves of the level's world."""
+    """Return the recorded moves of the level's world: its strategy, stock and outside events."""
     return MOVES_BY_WORLD[level.world]
 
 
@@ -236,7 +236,10 @@ def test_killed_buyer_does_not_believe_that_it_has_the_lock() -> None:
 
 
 def test_page_says_why_no_event_is_possible() -> None:
-    """No outside event can come before A's first move, or after another outside event (here T)."""
+    """No outside event can come before A's first move, or after another outside event.
+
+    Here this event is T, in which time passes until the ttl is over.
+    """
     views = describe_turns(MOVES_BY_WORLD["token"], WORLDS["token"])
     assert views[""]["no_event_reason"] == "A has not begun: an event comes between two moves of A."
     assert views["A"]["no_event_reason"] == ""

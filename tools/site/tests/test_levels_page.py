@@ -206,7 +206,10 @@ def test_page_shows_a_lock_without_a_ttl(site: Path, page: Page) -> None:
 
 
 def test_second_event_is_refused_with_a_reason(site: Path, page: Page) -> None:
-    """The last turn of AAT is the event T. When it is taken back, an event is possible again."""
+    """The last turn of AAT is the outside event T: time passes. A schedule has only one such event.
+
+    When T is taken back, an event is possible again.
+    """
     page.goto(make_address(site, "watchdog/AAT"))
     expect(page.locator("#no-event")).to_have_text("One event per try: go back to choose another.")
     expect(page.locator("#no-event")).to_be_visible()

@@ -64,7 +64,10 @@ def test_level_is_won_on_real_servers(address: str, page: Page) -> None:
 
 
 def test_events_stay_possible_after_going_back(address: str, page: Page) -> None:
-    """After the turns AB the visitor takes B's turn back. The event R must still be possible."""
+    """After the turns AB the visitor takes B's turn back.
+
+    The outside event R, a restart of the locks' server, must still be possible.
+    """
     page.goto(f"{address}#restart/AB")
     expect(page.locator("#order")).to_contain_text("AB", timeout=PLAY_TIMEOUT_MS)
     page.keyboard.press("Backspace")

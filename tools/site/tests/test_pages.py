@@ -47,7 +47,10 @@ def is_on_screen(element: Locator) -> bool:
 
 
 def wait_for_cell(page: Page) -> Locator:
-    """Wait until the page of faults has drawn the timeline of the opened cell; return its title."""
+    """Wait until the page of faults has drawn the timeline of the opened cell; return its title.
+
+    A cell is a strategy under a fault.
+    """
     expect(page.locator("#lanes[data-drawn]")).to_be_visible()
     return page.locator("#detail-title")
 
@@ -56,7 +59,7 @@ def wait_for_cell(page: Page) -> Locator:
 def test_faults_open_on_token_under_pause(
     site: Path, browser: Browser, width: int, height: int
 ) -> None:
-    """The page of faults opens a first cell by itself.
+    """The page of faults opens a first cell by itself: a strategy under a fault.
 
     The lines of code that decide the outcome can be seen without scrolling.
     """
@@ -68,7 +71,7 @@ def test_faults_open_on_token_under_pause(
 
 
 def test_opened_cell_shows_its_code_on_a_phone(site: Path, phone: Page) -> None:
-    """The page scrolls to the lines of code that decide the outcome."""
+    """A cell is a strategy under a fault. The page scrolls to the lines that decide its outcome."""
     phone.goto(f"{(site / 'faults.html').as_uri()}#token/slow")
     expect(wait_for_cell(phone)).to_contain_text("token under slow")
     phone.wait_for_function("scrollY > 0")
@@ -106,7 +109,10 @@ def test_link_to_a_cell_survives_a_new_recording(page: Page, tmp_path: Path) -> 
 
 
 def test_address_of_a_cell_has_its_strategy_and_fault(site: Path, page: Page) -> None:
-    """A click on a cell changes the address, and a change of the address opens a cell."""
+    """A click on a cell changes the address, and a change of the address opens a cell.
+
+    A cell is a strategy under a fault.
+    """
     page.goto((site / "faults.html").as_uri())
     wait_for_cell(page)
     page.get_by_title("redis under crash:", exact=False).click()

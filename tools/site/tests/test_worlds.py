@@ -72,7 +72,10 @@ def test_every_schedule_is_recorded_to_its_end() -> None:
 
 
 def find_worst_verdict(world: World, moves: worlds.Moves, event: str) -> str:
-    """Return the worst verdict of all schedules of a world with this outside event."""
+    """Return the worst verdict of all schedules of a world that have this outside event.
+
+    A world is a strategy with its stock and its outside events.
+    """
     schedules = [
         schedule
         for schedule in worlds.list_whole_schedules(moves)
