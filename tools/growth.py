@@ -223,8 +223,9 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 def _measure_idle_nodes(rush_options: RushOptions, out: Output) -> float:
     """Return the memory of idle nodes in MB: nodes that have served a small rush of each strategy.
 
-    The nodes are started for one buyer, so they have few threads. A node that is started for many
-    buyers has more threads, whose memory is then attributed to the buyers.
+    In a rush all buyers arrive at once. The nodes are started for one buyer, so they have few
+    threads. A node that is started for many buyers has more threads, whose memory is then
+    attributed to the buyers.
     """
     one_buyer = replace(rush_options, buyers=1)
     with run_stack_and_locust(one_buyer, log=out.log, progress=out.progress) as (stack, locust):
@@ -279,9 +280,9 @@ def _format_cpu_ms_per_buyer(run: Run, part: str) -> str:
 def summarize_repetitions(runs: Sequence[Run]) -> list[str]:
     """Return a line for each kind of rush that was made more than once.
 
-    Rushes of one kind have the same strategy, the same number of buyers and the same number of
-    nodes. The line has the number of expected verdicts, and the spread of arrivals: the time
-    between the arrival of the first and of the last buyer.
+    In a rush all buyers arrive at once. Rushes of one kind have the same strategy, the same number
+    of buyers and the same number of nodes. The line has the number of expected verdicts, and the
+    spread of arrivals: the time between the arrival of the first and of the last buyer.
     """
     runs_by_kind: dict[tuple[str, int, int], list[Run]] = {}
     for run in runs:

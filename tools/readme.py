@@ -336,7 +336,8 @@ def make_faults_table(matrix: Summary, faults: Summary) -> str:
 def make_locks_table(matrix: Summary, faults: Summary) -> str:
     """Return the table of all strategies: verdict and time of the rush, and what broke them.
 
-    A fault breaks a strategy if the verdict under it is not `exact`.
+    In a rush all buyers arrive at once. A fault breaks a strategy if the verdict under it is not
+    `exact`.
 
     matrix  the results of the rush without a fault
     faults  the results of the faults

@@ -59,7 +59,7 @@ def main(console: Console) -> int:
 
 
 def _take_page_picture(browser: Browser, console: Console) -> None:
-    """Take the picture of the shop's page after three rushes."""
+    """Take the picture of the shop's page after three rushes, in which many buyers buy at once."""
     with tempfile.TemporaryFile() as log, serve_shop(RushOptions(), log=log) as (stack, _, _):
         page = _open_page(browser, f"{stack.nodes[0].url}/")
         for lock in ("token", "redis", "none"):

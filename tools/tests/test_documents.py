@@ -32,11 +32,11 @@ PLACEHOLDERS = {"--lock NAME": "--lock redis", "--fault NAME": "--fault pause", 
 
 def find_marked_code(text: str) -> str:
     """Return the code in a page: its code blocks and the text in backticks, each on a line."""
-    fenced = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    code_blocks = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    indented = re.findall(r"^ {4}(\S.*)$", rest, re.MULTILINE)
-    in_backticks = re.findall(r"`([^`]+)`", rest)
-    return "\n".join(fenced + indented + in_backticks)
+    indented_lines = re.findall(r"^ {4}(\S.*)$", rest, re.MULTILINE)
+    texts_in_backticks = re.findall(r"`([^`]+)`", rest)
+    return "\n".join(code_blocks + indented_lines + texts_in_backticks)
 
 
 def read_make_targets() -> set[str]:

@@ -22,7 +22,9 @@ def make_sample(taken_at: float, cpu_seconds_by_pid: dict[int, float]) -> Sample
 
 
 def test_processor_time_is_measured_during_the_rush_only() -> None:
-    """The rush lasts from 1.0 to 2.0 s. The process with the pid 2 starts during the rush.
+    """The rush, in which all buyers arrive at once, lasts from 1.0 to 2.0 s.
+
+    The process with the pid 2 starts during the rush.
 
     A sample has the processor seconds of each process since its start. During the rush, process 1
     computes for 0.5 s and process 2 for 0.1 s. Together this is 60 % of a second, and process 1,
@@ -52,7 +54,7 @@ def test_sample_has_memory_threads_and_processor_time() -> None:
 
 
 def make_growth_run(buyers: int, server: str = "gthread") -> dict[str, Any]:
-    """Return the run of a rush, as `make growth` writes it to summary.json."""
+    """Return the run of a rush (all buyers arrive at once), as `make growth` writes it."""
     cpu = {"nodes": 160.4, "nodes (one)": 88.0, "Valkey": 3.0, "Locust": 61.0, "machine": 199.0}
     return {
         "lock": "redis",
