@@ -274,10 +274,10 @@ class Bench(Testbed):
 
 
 def _wait_for_answers(buyers: Sequence[FaultBuyer]) -> None:
-    """Wait until every buyer has its final answer, or the rush is stuck.
+    """Wait until every buyer of a rush has its final answer, or the rush is stuck.
 
-    A rush is stuck if no buyer gets its final answer within SILENCE_TIMEOUT_SECONDS. Raises
-    Undecided after RUSH_TIMEOUT_SECONDS.
+    In a rush many buyers buy at once. A rush is stuck if no buyer gets its final answer within
+    SILENCE_TIMEOUT_SECONDS. Raises Undecided after RUSH_TIMEOUT_SECONDS.
     """
     started_at = time.monotonic()
     last_answer_at = started_at

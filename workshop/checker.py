@@ -132,7 +132,7 @@ class Checker:
         self._folder.cleanup()
 
     def _get_running_bench(self) -> Bench:
-        """Return the bench. If its servers do not run yet, start them first."""
+        """Return the bench: the servers on which the checks run. Start them first if needed."""
         if self._bench is None:
             print_step = partial(self.out.print, style="dim")
             bench = Bench(self._copy, log=self.log, progress=print_step)

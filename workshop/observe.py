@@ -144,7 +144,8 @@ def _run_command(command: str, options: Mapping[str, Sequence[str]]) -> dict[str
 def _is_on_two_nodes(run: Mapping[str, Any]) -> bool:
     """Return whether a rush of `make matrix` ran on two nodes rather than in one process.
 
-    The field `fault` of a rush in one process is ONE_PROCESS.
+    A rush is a sale to many buyers at once. The field `fault` of a rush in one process is
+    ONE_PROCESS.
     """
     return bool(run["fault"] != ONE_PROCESS)
 

@@ -45,7 +45,7 @@ class LessonTally:
     refusals: Counter[str] = field(default_factory=Counter)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add one pair's record of this lesson.
+        """Add one pair's record of this lesson. A pair is the participants at one laptop.
 
         Raises KeyError, TypeError or ValueError if `record` is not a record of a report.
         """

@@ -1,9 +1,9 @@
 """Finds the cause of an error that ended a check: a mistake of the participant, or a dead server.
 
 A mistake leads to a Refusal: the participant's solution is not accepted, with the reason. A server
-that does not answer leads to Undecided. `module` is the participant's file, imported; `chain` is an
-error, its cause, the cause of that, and so on. Each _find_...() looks for one kind of mistake, and
-returns its refusal, or None.
+that does not answer leads to Undecided. `module` is the participant's file, imported; `error_chain`
+is an error, its cause, the cause of that, and so on. Each _find_...() looks for one kind of
+mistake, and returns its refusal, or None.
 """
 
 import ast
@@ -54,17 +54,17 @@ def explain_error(error: BaseException, module: ModuleType) -> Refusal:
 
     Raises Undecided if a server does not answer, because this may be the cause of the error.
     """
-    chain = list(_walk_causes(error))
-    root_cause = chain[-1]
-    if any(map(_is_connection_error, chain)) and not _can_reach_servers():
+    error_chain = list(_walk_causes(error))
+    root_cause = error_chain[-1]
+    if any(map(_is_connection_error, error_chain)) and not _can_reach_servers():
         raise Undecided(f"a server does not answer: {root_cause}") from error
     return (
         _find_wrong_call(root_cause, module)
         or _find_missing_return(root_cause)
-        or _find_failed_transaction(chain)
-        or _find_broken_file(chain)
+        or _find_failed_transaction(error_chain)
+        or _find_broken_file(error_chain)
         or _find_missing_function(root_cause, module)
-        or _find_line_of_error(chain, module)
+        or _find_line_of_error(error_chain, module)
         or Refusal("check-failed", {"error": f"{type(root_cause).__name__}: {root_cause}"})
     )
 
@@ -152,24 +152,24 @@ def _find_missing_return(error: BaseException) -> Refusal | None:
     return None
 
 
-def _find_failed_transaction(chain: list[BaseException]) -> Refusal | None:
+def _find_failed_transaction(error_chain: list[BaseException]) -> Refusal | None:
     """Return the refusal for a statement in a transaction that an error had already ended."""
-    root_cause = chain[-1]
+    root_cause = error_chain[-1]
     is_refused_by_django = any(
         isinstance(error, TransactionManagementError) and FAILED_TRANSACTION.match(str(error))
-        for error in chain
+        for error in error_chain
     )
     if not (is_refused_by_django or isinstance(root_cause, InFailedSqlTransaction)):
         return None
     return Refusal("goes-on-after-an-error", {"error": str(root_cause).splitlines()[0]})
 
 
-def _find_broken_file(chain: list[BaseException]) -> Refusal | None:
+def _find_broken_file(error_chain: list[BaseException]) -> Refusal | None:
     """Return the refusal for a mistake that the shop itself has found in the file.
 
     The shop reports such a mistake as the error BrokenFile.
     """
-    for error in chain:
+    for error in error_chain:
         if isinstance(error, BrokenFile):
             # If buy() raised an error, this error is the cause. Without a cause, buy() is missing,
             # or it returned something other than a Receipt.
@@ -199,14 +199,14 @@ def _find_missing_function(error: BaseException, module: ModuleType) -> Refusal 
     )
 
 
-def _find_line_of_error(chain: list[BaseException], module: ModuleType) -> Refusal | None:
+def _find_line_of_error(error_chain: list[BaseException], module: ModuleType) -> Refusal | None:
     """Return a refusal with the root cause and the participant's line that led to it.
 
     Return None if no traceback of the chain contains a line of the participant's file.
     """
     file_name = Path(str(module.__file__)).name
-    root_cause = chain[-1]
-    for error in chain:
+    root_cause = error_chain[-1]
+    for error in error_chain:
         trace = walk_tb(error.__traceback__)
         line_numbers = [
             number

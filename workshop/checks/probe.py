@@ -206,11 +206,14 @@ class Probe:
         return self.lock_class(RecordingClient(self.plain_client), name, ttl=ttl)
 
     def add_to_story(self, text: str) -> None:
-        """Add a line to the story, with the seconds since the probe was made."""
+        """Add a line to the story, the timeline for the participant.
+
+        The line begins with the seconds since the probe was made.
+        """
         self.story.append(f"{time.monotonic() - self._started_at:6.3f} s  {text}")
 
     def make_refusal(self, code: str, **details: Any) -> Refusal:
-        """Return the reason why the lock is not accepted, with the story so far.
+        """Return the reason why the lock is not accepted, with the story (the timeline) so far.
 
         code     the refusal's name in lessons.toml
         details  the values of the placeholders in the refusal's texts in lessons.toml

@@ -71,7 +71,10 @@ def for_each_solution(solutions: list[Solution]) -> pytest.MarkDecorator:
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    """Start a bench with new servers, even if the environment names other servers."""
+    """Start a bench: the servers on which the checks run.
+
+    They are new servers, even if the environment has the addresses of other servers.
+    """
     removed_urls = {name: os.environ.pop(name, None) for name in ("DATABASE_URL", "REDIS_URL")}
     with (
         tempfile.TemporaryDirectory(prefix="oversold-") as folder,
@@ -169,7 +172,7 @@ SESSION_STATEMENTS = (
 
 @pytest.mark.parametrize("statement", SESSION_STATEMENTS)
 def test_wrong_file_does_not_affect_the_next_check(statement: str, bench: Bench) -> None:
-    """A wrong file changes the session of its database connection, for example locks something.
+    """A wrong file changes the session of its database connection, for example by a session lock.
 
     The nodes keep their connections between checks, but the next right file must still pass.
     """

@@ -79,6 +79,7 @@ AFTER_RESULTS_SECONDS = 60.0
 def test_prediction_cannot_change_after_the_answer_was_shown(
     commands: Commands, out: Console
 ) -> None:
+    """A single letter is short for a prediction: `b` stands for `predict b`."""
     assert commands.run("predict a") == commands.run("b") == 0
     commands.progress.mark_answer_seen(lessons()[1])
     assert commands.run("c") == NOT_DONE_EXIT_CODE
@@ -237,6 +238,10 @@ def test_run_without_new_results_shows_no_story(out: Console, results_folder: Pa
 def test_deadlock_is_explained_only_if_a_run_has_one(
     verdict: str, out: Console, results_folder: Path
 ) -> None:
+    """`run` explains the word `deadlock` only if a strategy had this verdict.
+
+    A story is the timeline of an error under a fault. The first text is below every story.
+    """
     write_summary(
         results_folder,
         {"lock": "setnx", "fault": "crash", "verdict": verdict, "story": ["0.1 s  A"]},
@@ -265,7 +270,10 @@ def test_file_that_differs_only_in_blank_lines_is_the_solution(
 
 
 def test_run_without_a_story_shows_the_evidence(out: Console, results_folder: Path) -> None:
-    """If nothing went wrong, `run` shows the evidence that the fault happened."""
+    """If nothing went wrong under a fault, `run` shows the evidence that the fault happened.
+
+    A story is the timeline of an error, so there is none here.
+    """
     evidence = "10 replies to COMMIT were dropped; 10 buyers got it replayed"
     cell = {"lock": "row-lock", "fault": "unknown-commit", "evidence": evidence}
     write_summary(results_folder, cell)
@@ -350,7 +358,10 @@ def test_refusal_text_contains_the_details_of_the_mistake(
 
 
 def test_story_is_shown_without_markup(out: Console) -> None:
-    """With markup, Rich would replace [red] by a colour and :key: by an emoji."""
+    """A story is the timeline of a check, in lines of text.
+
+    With markup, Rich would replace [red] by a colour and :key: by an emoji.
+    """
     details = {"command": 1, "pttl": 60000}
     refusal = Refusal("not-atomic-renewal", details, story=("sent [red] :key:",))
     render.show_result(out, lessons()[7], CheckResult(refusal), "ex07.py")
@@ -470,7 +481,8 @@ def test_report_as_json_has_what_a_facilitator_collects(commands: Commands, out:
 def write_report(folder: Path, pair: str, *refusal_codes: str, quiz_answers: str = "") -> None:
     """Write the report of a pair that has passed lesson 3 after these refusals.
 
-    A pair without refusals predicted the right answer, any other pair a wrong one.
+    A pair is the participants at one laptop. A pair without refusals predicted the right answer,
+    any other pair a wrong one.
 
     pair  the name of the report's file, without .json
     """

@@ -69,7 +69,7 @@ def test_every_number_of_an_observe_section_is_generated(lesson: Lesson) -> None
 
 
 def test_expectation_cannot_call_a_builtin_function() -> None:
-    """An expression that calls the builtin function `open` is refused."""
+    """A lesson's `expect` is an expression. It is refused if it calls the builtin `open`."""
     with pytest.raises(NameError):
         meets_expectation(replace(lessons()[1], expect="open('/etc/passwd')"), read_observations())
 
