@@ -161,8 +161,8 @@ class Lock:
         self.local.lease = lease
         # A lock with a timeout may be meant to expire, for example as a cooldown. So the watchdog
         # forgets it. A lock without a timeout must last even if this object is dropped: another
-        # process may release it by its token. So the watchdog keeps the lease. This is the last
-        # step: after an interrupt before it, the lease is dropped, and the lock ends with its ttl.
+        # process may release it by its token. So the watchdog keeps the lease. This step comes
+        # last, so that an interrupt of acquire() drops the lease, and the lock ends with its ttl.
         renewal = self._lock._watchdog.remove((self._lock.keys[0], lease.token))
         if renewal is not None and not self.timeout:
             renewal.kept_lease = lease
@@ -207,8 +207,8 @@ class Lock:
                 self.local.token = stored_token
                 self.local.lease = stored_lease
             raise
-        # If another thread or object of this process acquired the lease, only the renewal, which
-        # was found by the token, refers to the lease.
+        # Another thread or object of this process may have acquired the lease. Then only the
+        # renewal refers to the lease: the watchdog has found the renewal by the token.
         lease = stored_lease if renewal is None else renewal.kept_lease
         if lease is not None and lease.token == token_text:
             lease.outcome = Release.RELEASED if was_ours else Release.EXPIRED

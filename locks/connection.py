@@ -1,10 +1,10 @@
 """Connections that only the locks use, and on which each command is sent once.
 
-redis-py 8 repeats a failed command ten times, and a failed connect as well. A release whose reply
-was lost would be repeated and find the lock gone. A wait of one second would last until the last
-retry. So the locks use the client's address and options, but not its retries, its decoding or its
-pool. A waiter holds no connection, so commands need no more connections than there were threads
-that talked to the server at the same time.
+redis-py 8 repeats a failed command ten times, and a failed connect as well. If the reply to a
+release was lost, the repeated release would find the lock free, as if the lease had been lost. A
+wait of one second would last until the last retry. So the locks use the client's address and
+options, but not its retries, its decoding or its pool. A waiter holds no connection. So the number
+of connections is at most the number of threads that sent commands at the same time.
 """
 
 import copy
@@ -74,7 +74,7 @@ class Address:
         self.timeout: float = client_options.get("socket_timeout") or DEFAULT_TIMEOUT_SECONDS
 
     def make_node_address(self, host: str, port: int) -> Self:
-        """Return the address of another node with the same options."""
+        """Return a copy of this address with another host and port, for a node of the cluster."""
         node_address = copy.copy(self)
         node_address._options = self._options | {"host": host, "port": port}
         return node_address

@@ -118,7 +118,7 @@ class OneFileLock:
                 if fence:
                     _start_thread(self._release, token)
                 raise LockTimeout(f"{self.name}: not free within {wait} s")
-            if not fence:  # if there is one, the reply came after the ttl: acquire again at once
+            if not fence:  # with a fence, the reply came after the ttl: acquire again at once
                 time.sleep(min(remaining, pause * random.uniform(0.5, 1.5)))
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 

@@ -63,15 +63,15 @@ class WakeUps:
         self._tag = tag  # in a cluster: a hash tag of the waiters' slot, for the channel's name
         self._in_cluster = bool(tag)
         self._closed = False
-        #: Called when the server became a replica or was replaced: it closes other connections.
+        #: Called when the server became a replica or was replaced, to close its other connections.
         self.on_server_became_replica: Callable[[], None] = lambda: None
         self.reset()
 
     def reset(self) -> None:
-        """Start without waiters and without a subscription. Also used in a forked child."""
+        """Set the initial state, without waiters or a subscription. Also used in a forked child."""
         self.waiters = ChannelWaiters(queue.SimpleQueue, self._renewals)
         for lazy_attribute in ("_subscription_changed", "_poll_semaphore"):
-            vars(self).pop(lazy_attribute, None)  # get_or_create() makes a new one
+            vars(self).pop(lazy_attribute, None)  # get_or_create() makes a new one at the next use
         self._thread: threading.Thread | None = None
         self._connection: Any = None
         self._error: WireError | None = None
@@ -151,10 +151,10 @@ class WakeUps:
                 waiters.is_listening = True
                 subscription_changed.notify_all()
             self._receive_messages(connection)
-        except Exception as caught:
-            error = caught
+        except Exception as subscription_error:
+            error = subscription_error
             level = logging.WARNING if waiters.mailboxes else logging.INFO
-            logger.log(level, "no wake-ups until the next waiter subscribes: %s", caught)
+            logger.log(level, "no wake-ups until the next waiter subscribes: %s", error)
         finally:
             if connection is not None:
                 connection.disconnect()
@@ -196,9 +196,10 @@ class WakeUps:
     def _is_on_wrong_server(self, connection: Any) -> bool:
         """Return whether commands now go to another server than the subscription.
 
-        If there are waiters, a new connection is opened to find out, because it leads to the
-        current master. If it leads to another server or to a replica, on_server_became_replica is
-        called. In a cluster SlotWakeUps overrides this method.
+        If there are waiters, a new connection is opened to find out, because new connections lead
+        to the current master. If the new connection leads to another server than the subscription,
+        or to a replica, on_server_became_replica is called. In a cluster SlotWakeUps overrides this
+        method.
         """
         if self.waiters.mailboxes:
             commands = ROLE_COMMAND, build_subscriber_count_command(self.waiters.channel)

@@ -40,7 +40,7 @@ class Watchdog(Renewals):
         self.reset()
 
     def reset(self) -> None:
-        """Start without leases, a thread or a connection. Also used in a forked child."""
+        """Set the initial state, without leases or a thread. Also used in a forked child."""
         Renewals.__init__(self)
         vars(self).pop("_schedule_changed", None)  # get_or_create() makes a new one
         self._thread: threading.Thread | None = None

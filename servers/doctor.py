@@ -224,7 +224,7 @@ def check_other_databases() -> Iterator[Diagnosis]:
 
 
 def _describe_failure(error: Exception) -> tuple[str, str]:
-    """Return the `message` and the `todo` of a Diagnosis for servers with this error."""
+    """Return the `message` and the `todo` of a Diagnosis for servers that raised this error."""
     message = str(error).replace("\n", "\n" + " " * MESSAGE_INDENT)
     if isinstance(error, ImportError):
         return f"not installed ({message})", "make clean, then make install"

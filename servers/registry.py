@@ -23,7 +23,7 @@ from servers.waiting import wait_for
 
 #: Tolerance between two readings of a process's start time. The system computes it from the boot
 #: time, which changes when the machine's clock is corrected.
-SAME_START_SECONDS = 30.0
+START_TIME_TOLERANCE_SECONDS = 30.0
 #: Time limit for a process to end after the first signal, and again after SIGKILL.
 STOP_TIMEOUT_SECONDS = 5.0
 
@@ -76,7 +76,8 @@ def is_alive(process_identity: dict[str, Any]) -> bool:
     try:
         process = psutil.Process(process_identity["pid"])
         difference = abs(process.create_time() - float(process_identity["created"]))
-        return difference < SAME_START_SECONDS and process.status() != psutil.STATUS_ZOMBIE
+        has_same_start = difference < START_TIME_TOLERANCE_SECONDS
+        return has_same_start and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

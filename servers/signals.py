@@ -36,7 +36,10 @@ def end_on_hangup_and_sigterm() -> None:
 
 
 def accept_next_signal() -> None:
-    """Let the next signal end this process again, after the exception of the first was caught."""
+    """Let the next signal end this process, although an earlier signal has begun to end it.
+
+    Call this after the exception that the earlier signal raised was caught.
+    """
     global _is_ending
     _is_ending = False
 

@@ -51,7 +51,7 @@ class AsyncClientResources:
         self.closing_generator = close_with_loop(self.wakeups, self.watchdog, self.connections)
 
     def get_resources_of(self, key: bytes) -> AsyncClientResources:
-        """Return the resources for a key: always these, because there is one server."""
+        """Return this object for every key, because there is only one server."""
         return self
 
 

@@ -110,8 +110,8 @@ class AsyncSlotWakeUps(SlotSubscription, AsyncWakeUps):
     async def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as AsyncWakeUps.listen() does."""
         if not self.waiters.is_listening:
-            # The node in a step is ignored. Instead, AsyncWakeUps.listen() subscribes at the node
-            # that _find_address() returns at that moment.
+            # The node that a step of route() contains is ignored. Instead, AsyncWakeUps.listen()
+            # subscribes at the node that _find_address() returns at that moment.
             subscribe = super().listen
             steps = route(self.nodes.topology, self.slot, until)
             await self.nodes.perform_steps(steps, lambda _: subscribe(until))

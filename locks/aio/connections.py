@@ -1,9 +1,9 @@
 """The connection on which the tasks of one loop send commands, each once, and in order.
 
-Each command has a future for its reply, and the futures are kept in the order of the commands. A
-task that is cancelled while it waits leaves a future that is not awaited, so the next task does not
-read its reply. A command that the task sends after that, to release a lock, arrives after its
-earlier commands.
+Each command has a future for its reply, and the futures are kept in the order of the commands. If a
+task is cancelled while it waits for a reply, its future stays in that order. So the next task does
+not read the reply to the command of the cancelled task. If the cancelled task then sends a command
+to release a lock, this command arrives after the earlier commands of the task.
 """
 
 import asyncio
@@ -127,10 +127,10 @@ class CommandConnection:
         """Send the queued commands, wait a moment for the replies, and close the connection."""
         self.is_usable = False
         try:
-            waiting = {command.reply for command in self._sent}
-            waiting.update(self._outbox)
-            if waiting:
-                await asyncio.wait(waiting, timeout=LAST_REPLIES_SECONDS)
+            pending_replies = {command.reply for command in self._sent}
+            pending_replies.update(self._outbox)
+            if pending_replies:
+                await asyncio.wait(pending_replies, timeout=LAST_REPLIES_SECONDS)
         finally:  # even if asyncio.run() cancels this task
             await self._link.aclose()
 
@@ -161,17 +161,17 @@ class CommandConnection:
         self._outbox.clear()
 
     def _on_reply(self, answer: Any) -> None:
-        """Set the result of the oldest command that has no answer yet.
+        """Set the result of the future of the oldest command that has no answer yet.
 
         If the server does not know the script, send the script's text instead. The answer to an
-        ASKING command is ignored: its future was cancelled.
+        ASKING command is ignored, because the future of that command was cancelled.
         """
         command = self._sent.popleft()
-        reply = command.reply
-        if reply.done():
+        reply_future = command.reply
+        if reply_future.done():
             return
         if not isinstance(answer, Exception):
-            reply.set_result(answer)
+            reply_future.set_result(answer)
         elif (
             command.script is not None
             and has_class_named(answer, "NoScriptError")
@@ -179,7 +179,7 @@ class CommandConnection:
         ):
             self._send(command._replace(packed=pack_eval(*command.script), script=None))
         else:
-            reply.set_exception(WireError(answer, sent=True))
+            reply_future.set_exception(WireError(answer, sent=True))
             if is_refusal_of_replica(answer):
                 self._on_refusal()
 
@@ -243,8 +243,8 @@ class AsyncConnections:
         """
         return self._submit(pack_evalsha(*command), timeout, command, asking=asking)
 
-    #: Sends the command at once, as call() does here. On a cluster, call() has to be awaited first:
-    #: see AsyncSlotResources.
+    #: Sends the command at once, as call() does here. In a cluster call() is a coroutine function,
+    #: which sends nothing until it is awaited, so post() differs: see AsyncSlotResources.
     post = call
 
     def run(self, *command: str | bytes, timeout: float) -> Reply:
@@ -289,7 +289,7 @@ class AsyncConnections:
         self.on_server_became_replica()
 
     def retire_all(self) -> None:
-        """Use none of the connections for later commands: the next command opens a new one."""
+        """Retire all connections, so that the next command opens a new one."""
         for connection in self._connections:
             connection.retire()
 

@@ -42,7 +42,7 @@ class AsyncLease(BaseLease):
         self._evaluate_release = evaluate_release
         self._on_lost = on_lost
         self._release_reply: asyncio.Future[Any] | None = None
-        self._cancel_body: Callable[[], None] | None = None  # called when the lease is lost
+        self._cancel_block: Callable[[], None] | None = None  # called when the lease is lost
 
     @property
     def lost_event(self) -> asyncio.Event:
@@ -89,7 +89,7 @@ class AsyncLease(BaseLease):
         """
         self._check_loop()
         self._begin_release()
-        self._cancel_body = None
+        self._cancel_block = None
         if self._release_reply is None:
             self._release_reply = self._send_release()
         return self._release_reply
@@ -158,8 +158,8 @@ class AsyncLease(BaseLease):
     def _handle_loss_in_loop(self, reason: LossReason) -> None:
         """Set `lost_event`, cancel the block if cancel_on_loss is set, and schedule on_lost."""
         self.lost_event.set()
-        if self._cancel_body is not None:
-            self._cancel_body()
+        if self._cancel_block is not None:
+            self._cancel_block()
         if self._on_lost is not None:
             self._loop.call_soon(self._call_on_lost, self._on_lost, reason)
 
@@ -218,10 +218,10 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
             self._has_cancelled_task = False
             assert self._task is not None
             self._earlier_cancel_requests = self._task.cancelling()
-            lease._cancel_body = self._cancel_body
+            lease._cancel_block = self._cancel_block
         return lease
 
-    def _cancel_body(self) -> None:
+    def _cancel_block(self) -> None:
         """Cancel the task of the block, because the lease was lost."""
         assert self._task is not None
         assert self._lease is not None
@@ -238,7 +238,7 @@ class AsyncHoldContext(AbstractAsyncContextManager[AsyncLease], AsyncContextDeco
     ) -> None:
         lease = self._lease
         assert lease is not None
-        lease._cancel_body = None
+        lease._cancel_block = None
         self._lease = None
         was_cancelled_by_loss = False
         if self._has_cancelled_task:

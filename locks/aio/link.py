@@ -1,9 +1,9 @@
 """A connection that redis-py opens, and that is read without a task.
 
 redis-py connects, because it knows the address, TLS, the user, the database and the Sentinels. Then
-the transport calls data_received() with the bytes that arrive. A task that reads would cost another
-turn of the loop for each reply. And asyncio.run would cancel that task with all others, before the
-tasks that still have to release a lock are done.
+the transport calls data_received() with the bytes that arrive. No task reads them, for two reasons.
+A task would cost another turn of the loop for each reply. And asyncio.run() would cancel the task
+at its end, when other tasks still have to release their locks.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class Link(asyncio.Protocol):
         self._end(error or ConnectionError("the connection was closed"))
 
     async def aclose(self) -> None:
-        """Close the link, and return when the task that connects has ended.
+        """Close the link, and wait for the task that connects if it is still running.
 
-        This awaits only if that task is still running: asyncio.run() may be ending the loop, and
-        then the rest of a suspended coroutine might never run.
+        Otherwise nothing is awaited: if asyncio.run() is ending the loop, it might never resume
+        this coroutine after an await.
         """
         self.close()
         if not self._task.done():

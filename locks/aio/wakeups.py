@@ -86,8 +86,8 @@ class AsyncWakeUps:
     async def aclose(self) -> None:
         """End the subscription.
 
-        This awaits only if needed: asyncio.run() may be ending the loop, and then the rest of a
-        suspended coroutine might never run.
+        This awaits only if needed: if asyncio.run() is ending the loop, it might never resume this
+        coroutine after an await.
         """
         if self._verification is not None:
             self._verification.cancel()  # not awaited: the task closes its connection itself
@@ -112,7 +112,7 @@ class AsyncWakeUps:
         self._schedule_check(min(PROBE_SECONDS, self._address.timeout))
 
     def _on_message(self, message: Any) -> None:
-        """Pass a message to the waiters. End the subscription at an error or on a replica."""
+        """Pass a message to the waiters. Close the link at an error or if it leads to a replica."""
         if self._awaits_role:
             self._awaits_role = False
             if is_replica(message) and self._link is not None:

@@ -1,4 +1,4 @@
-"""python -m locks.bench: runs drain.py, which the processes of the benchmark import, too."""
+"""python -m locks.bench: runs the benchmark in drain.py, which its worker processes also import."""
 
 from .drain import main
 

@@ -110,8 +110,8 @@ class SlotWakeUps(SlotSubscription, WakeUps):
     def listen(self, until: float) -> None:
         """Subscribe at the node that has the slot, as WakeUps.listen() does."""
         if not self.waiters.is_listening:
-            # The node in a step is ignored. Instead, WakeUps.listen() subscribes at the node that
-            # _find_address() returns at that moment.
+            # The node that a step of route() contains is ignored. Instead, WakeUps.listen()
+            # subscribes at the node that _find_address() returns at that moment.
             subscribe = super().listen
             steps = route(self.nodes.topology, self.slot, until)
             self.nodes.perform_steps(steps, lambda _: subscribe(until))
@@ -129,7 +129,7 @@ class SlotResources(SlotCommands):
 
     def __init__(self, cluster: ClusterResources, key: bytes) -> None:
         super().__init__(cluster.nodes, key)
-        self._cluster = cluster  # keeps it alive
+        self._cluster = cluster  # the nodes are closed when no lock refers to the ClusterResources
 
     def call(self, command: Call, *, timeout: float | None) -> Any:
         """Run a script on the node of the slot, as Connections.call() does.

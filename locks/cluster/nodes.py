@@ -38,7 +38,7 @@ class ClusterNode:
 class ClusterNodes(Renewals):
     """All nodes of a cluster. Each lease is renewed at the node that has its slot.
 
-    There is a subclass for threads and one for asyncio. Each sets the three functions.
+    There is a subclass for threads and one for asyncio. Each sets the three functions below.
 
     Attributes:
         make_connections: Returns the connections to the node at an address.
@@ -79,9 +79,9 @@ class ClusterNodes(Renewals):
         return node or self._nodes.setdefault(endpoint, ClusterNode(self, endpoint))
 
     def get_wakeups_of(self, key: bytes) -> Any:
-        """Return the waiters and the subscription of the key's slot.
+        """Return the wake-ups of the key's slot: its waiters and their subscription.
 
-        They are a SlotWakeUps for threads, and an AsyncSlotWakeUps for asyncio.
+        The result is a SlotWakeUps for threads, and an AsyncSlotWakeUps for asyncio.
         """
         slot = compute_slot(key)
         wakeups = self.wakeups.get(slot)
@@ -128,7 +128,11 @@ class ClusterNodes(Renewals):
         self.get_node_of(key).watchdog.add(renewal)
 
     def remove(self, lease_id: LeaseId) -> Renewal | None:
-        """Stop renewing the lease at every node. Return the renewal, or None if there was none."""
+        """Stop renewing the lease at every node.
+
+        Returns:
+            The renewal that was removed, or None if the lease was not being renewed.
+        """
         removed = [node.watchdog.remove(lease_id) for node in self.list_nodes()]
         renewals = [renewal for renewal in removed if renewal is not None]
         return renewals[0] if renewals else None
@@ -139,11 +143,11 @@ class ClusterNodes(Renewals):
             node.watchdog.shorten(lease_id, seconds)
 
     def abandon(self, token: str, lock: Options[Any]) -> None:
-        """Release the token at the node that has its slot."""
+        """Release the token repeatedly at the node with the lock's slot: see Renewals.abandon()."""
         self.get_node_of(lock.keys[0]).watchdog.abandon(token, lock)
 
     def release_abandoned(self, token: str) -> None:
-        """Release the token at once at every node where it is abandoned."""
+        """Release the token at once at every node, as Renewals.release_abandoned() does."""
         for node in self.list_nodes():
             node.watchdog.release_abandoned(token)
 
@@ -265,12 +269,12 @@ class SlotCommands:
     """
 
     def __init__(self, nodes: Any, key: bytes) -> None:
-        self.watchdog = nodes
+        self.watchdog = nodes  # a ClusterNodes passes each renewal to the watchdog of a node
         self.wakeups = nodes.get_wakeups_of(key)
 
     @property
     def connections(self) -> Any:
-        """This object, because its call() finds the node of the slot."""
+        """This object, in place of connections to one server: its call() finds the slot's node."""
         return self
 
     def route(self, command: Call, timeout: float | None) -> Generator[RouteStep, Any, Any]:

@@ -20,7 +20,7 @@ LONGEST_PAUSE_SECONDS = 0.5
 #: Time for which an acquisition waits for a cluster that is down, even if its own wait is longer.
 LONGEST_OUTAGE_SECONDS = 60.0
 #: Time that a node may take to answer CLUSTER SLOTS. A look-up that has taken this long queries no
-#: further node if some slots are known. After a look-up, none begins for half of this time.
+#: further node if some slots are known. The next look-up begins after half of this time or later.
 LOOK_UP_SECONDS = 0.5
 #: Maximum number of nodes to remember, including those that left the cluster.
 MAX_ENDPOINTS = 1000
@@ -80,9 +80,9 @@ def parse_redirection(error: BaseException, node: Endpoint) -> Redirection | Non
 
 
 def is_temporary(error: WireError) -> bool:
-    """Return whether a retry may soon succeed.
+    """Return whether the error came from a moving slot, a failover or an unreachable node.
 
-    It may if the error came from a moving slot, a failover or an unreachable node.
+    If so, a retry of the command may soon succeed.
     """
     cause = error.__cause__ or error
     if not has_class_named(cause, "ResponseError"):
@@ -210,7 +210,8 @@ def route(
         until: Time of our clock after which a temporary error is raised.
         repeatable: False for a release, and for a command that changes the token. If the reply to a
             try is lost, that try may have succeeded. The next try would then get a reply other than
-            1, as if the lock had been lost before. So WireError is raised instead of returning it.
+            1, as if the lock had been lost before. Such a reply is not returned: WireError is
+            raised instead.
 
     Returns:
         The reply to the command.

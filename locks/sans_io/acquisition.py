@@ -53,9 +53,9 @@ class LockWaiters:
         lease_ends_at: Time of our clock at which the holder's lease ends, according to the last
             reply or wake-up. It is earlier if the holder's release might wake no waiter: see
             acquire.lua.
-        polled_at: Time of our clock at which a waiter last polled. The poll of a newcomer that is
-            not the first waiter does not count: it does not show whether the earlier waiters still
-            have their places in the queue.
+        polled_at: Time of our clock at which a waiter last polled. If a newcomer is not the first
+            waiter, its poll does not count, because the reply does not show whether the earlier
+            waiters still have their places in the queue.
         all_polled_at: Time of our clock at which all waiters were last made to poll.
         mailboxes: The mailboxes of the waiters by their tokens, in order of arrival.
     """
@@ -205,9 +205,9 @@ class RunScript(NamedTuple):
 
 
 class Listen(NamedTuple):
-    """A step that waits for a subscription until a time of our clock. It may raise WireError."""
+    """A step that waits until the wake-ups are subscribed. It may raise WireError."""
 
-    until: float
+    until: float  # the time of our clock at which this wait ends in any case
 
 
 class Sleep(NamedTuple):

@@ -87,7 +87,7 @@ class Options(Generic[LeaseT]):
             self.renewed_for = math.inf if max_hold is None else max_hold
         self.keys = derive_keys(name, key.encode() if isinstance(key, str) else key)
         if self._reports_losses:
-            # The module is not imported at the first loss: an import in a forked child can hang.
+            # Import the module now, not at the first loss: an import in a forked child can hang.
             from .. import hooks  # noqa: F401
         self._bind_client(client)
 

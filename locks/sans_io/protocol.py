@@ -22,7 +22,7 @@ DEFAULT_FENCE_TTL_SECONDS = 7 * 24 * 3600.0
 ANY_HOLDER = b"*"
 
 # What acquire.lua does with the caller if the lock is taken.
-STAY = b"stay"  # leave the caller in the queue, or outside of it
+STAY = b"stay"  # do not move the caller into the queue or out of it
 QUEUE = b"queue"  # put the caller into the queue
 LEAVE = b"leave"  # remove the caller from the queue
 
@@ -95,8 +95,8 @@ def make_channel(tag: bytes = b"") -> bytes:
     """Return a new, unique channel for the waiters of this process.
 
     Args:
-        tag: In a cluster, a hash tag of the lock's slot, with its braces. By the braces
-            hand_over.lua recognizes a sharded channel.
+        tag: In a cluster, a hash tag of the lock's slot, with its braces. hand_over.lua recognizes
+            a sharded channel by the braces.
     """
     return b"lock:wake:%b%d-%b" % (tag, os.getpid(), secrets.token_hex(8).encode())
 
@@ -297,8 +297,9 @@ def is_replica(role: Any) -> bool:
 def is_subscription_elsewhere(role: Any, subscribers: Any) -> bool:
     """Return whether a subscription is on another server than the sender of these replies.
 
-    The result is False if the sender is a replica. Then the client's address may not have followed
-    a failover yet, so a new subscription could end up on this replica, which grants no locks.
+    The result is False if the sender is a replica. After a failover the client's address, such as a
+    DNS name, may lead to a replica for a while. A new subscription could then end up on the
+    replica, which grants no locks.
 
     Args:
         role: The reply to ROLE, or the exception in its place.

@@ -104,7 +104,8 @@ class AbandonedToken:
 
     Attributes:
         release_call: The command that releases the token.
-        reply_count: Number of replies to releases. MAX_RELEASE_REPLIES: it needs no more releases.
+        reply_count: Number of replies to releases. After MAX_RELEASE_REPLIES replies the token
+            needs no more releases.
         due: Time of our clock at which the next release is sent.
         release_until: Time of our clock from which no more releases are sent.
     """
@@ -146,19 +147,20 @@ class Renewals:
         """
 
     def add(self, renewal: Renewal) -> None:
-        """Renew this lease from now on."""
+        """Renew the lease of this Renewal from now on."""
         self.renewals[renewal.lease_id] = renewal
         self._expects_leases = True
-        # A lease is renewed when a third of its ttl has passed. If the thread or task sleeps for
-        # less than that, it need not be woken for another lease with this ttl that is added soon.
+        # A lease is first renewed when a third of its ttl has passed. A sleep of a quarter of the
+        # ttl ends before that. So if another lease with the same ttl is added during the sleep, the
+        # thread or task need not be woken.
         self._longest_sleep_seconds = renewal.ttl / 4
         self.wake_before(renewal.due)
 
     def remove(self, lease_id: LeaseId) -> Renewal | None:
         """Stop renewing a lease. Call it before the lease is released.
 
-        If an earlier release of the lease had no reply and is being repeated, that stops as well:
-        the caller is about to send a new one.
+        If an earlier release of the lease got no reply, it is being repeated in the background. The
+        repetitions stop as well, because the caller is about to send a new release.
 
         Args:
             lease_id: The key of its lock and its token.
@@ -198,7 +200,10 @@ class Renewals:
         self.wake_before(abandoned.due)
 
     def release_abandoned(self, token: str) -> None:
-        """Release this token at once if it is abandoned, because the lock was granted to it."""
+        """Release this token at once if it is abandoned: if its last command got no reply.
+
+        Called when a wake-up shows that the lock was granted to the token, but no waiter uses it.
+        """
         for (_, abandoned_token), abandoned in list(self.abandoned.items()):
             if abandoned_token == token:
                 abandoned.reply_count = 0
@@ -214,8 +219,9 @@ class Renewals:
     def plan_wake_up(self) -> float:
         """Return the time of our clock until which the thread or task sleeps.
 
-        If a lease was added since the last call, the time is earlier than needed: another lease is
-        then likely to be added soon, and the thread or task need not be woken for it.
+        If a lease was added since the last call, more leases will probably be added soon. The sleep
+        then ends before the first renewal of a lease with the same ttl is due. So the thread or
+        task need not be woken when such a lease is added.
         """
         due = self.get_next_due()
         if self._expects_leases:
@@ -279,9 +285,9 @@ class Renewals:
         `next_deadline` is the earliest deadline of all leases, including those that are not due.
         """
         sent_at = now()
-        # The timeout leaves time to repeat the batch if the server is silent. It also ends at the
-        # next deadline, so that the loss of that lease is noticed in time, but gives the server at
-        # least MIN_RENEWAL_TIMEOUT_SECONDS.
+        # The timeout of a sixth of the ttl leaves time to repeat the batch if the server is silent.
+        # The next deadline may shorten the timeout, so that the loss of that lease is noticed in
+        # time, but not to less than MIN_RENEWAL_TIMEOUT_SECONDS.
         shortest_ttl = min(renewal.ttl for renewal, _ in leases)
         timeout = min(shortest_ttl / 6, max(MIN_RENEWAL_TIMEOUT_SECONDS, next_deadline - sent_at))
         calls: list[Call] = []

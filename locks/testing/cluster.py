@@ -11,8 +11,8 @@ from .server import Server, eventually, find_free_port
 class ClusterServers:
     """The nodes of a cluster on loopback: the primaries, then their replicas.
 
-    A node that is silent for a second counts as failed. The slots of a failed node have no node
-    until a replica of it is promoted; the other slots are still served.
+    A node that is silent for a second counts as failed. Its slots are not served until one of its
+    replicas is promoted. All other slots are still served.
     """
 
     def __init__(self, *, primaries: int = 3, replicas: int = 0) -> None:

@@ -98,6 +98,7 @@ class CancellingRun:
         self._after_result = after_result
 
     async def run(self) -> Any:
+        """Run the coroutine and return its result, unless the cancellation ends it."""
         return await self._run_and_cancel()
 
     @types.coroutine

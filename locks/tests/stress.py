@@ -364,7 +364,7 @@ class Hold(NamedTuple):
 
 
 def list_holds(events: Sequence[dict[str, Any]]) -> list[Hold]:
-    """Return the uses of the leases in the history, in the order of their first checks."""
+    """Return a Hold for each lease in the history, in the order of their first checks."""
     holds_by_token: dict[str, Hold] = {}
     for event in events:
         if "fence" in event:

@@ -87,7 +87,7 @@ def test_lease_is_refused_in_another_event_loop(
     with pytest.raises(LockNotHeld, match="another event loop"):
         asyncio.run(use_lease(lease))
     held_seconds = lease.held_seconds
-    # The time still grows. So the refused call did not record that the lease is released.
+    # held_seconds still grows. So the refused call has not recorded a release of the lease.
     eventually(lambda: lease.held_seconds > held_seconds)
 
 

@@ -90,7 +90,7 @@ async def cancel_at(
         is_taken: Whether the lock has another holder at first, until the scenario waits for it.
 
     Returns:
-        Whether the scenario was cancelled. If it was not, it has fewer awaits than that.
+        Whether the scenario was cancelled. False: it has fewer awaits than `await_number`.
     """
     asyncio.get_running_loop().set_exception_handler(_raise_error)
     tasks_before = find_tasks()
@@ -106,7 +106,7 @@ async def cancel_at(
             await task
     if cancelling_run.has_cancelled:
         assert task.cancelled() or not after_result
-    # The lock is released soon: that command was sent before CancelledError was raised.
+    # The lock is free soon, because the release was sent before CancelledError was raised.
     await wait_until(lambda: is_free(lock, *map(make_lock, OTHER_NAMES)), within=0.5)
     assert find_tasks() == tasks_before
     assert not (await lock._get_resources()).wakeups.waiters.mailboxes
@@ -145,7 +145,7 @@ async def test_task_cancelled_at_any_await_leaves_nothing(
             if not await cancel_at(
                 make_lock, scenario, await_number, after_result=after_result, is_taken=is_taken
             ):
-                assert await_number > 2  # it has awaits at which it was cancelled
+                assert await_number > 2  # the scenario was cancelled at two awaits or more
                 return
     raise AssertionError(f"the scenario has more than {MAX_AWAITS} awaits; raise MAX_AWAITS")
 
@@ -154,10 +154,13 @@ async def test_task_cancelled_at_any_await_leaves_nothing(
 def test_task_cancelled_while_it_subscribes_leaves_nothing(
     server: Server, after_result: bool
 ) -> None:
-    """Cancel a task at each await at which its new client connects, subscribes and waits."""
+    """Cancel a task at each await at which its new client connects, subscribes and waits.
+
+    `after_result` says whether the awaited future is done at the cancellation: see CancellingRun.
+    """
 
     async def cancel_at_await(await_number: int) -> bool:
-        """Cancel a task with a new client at this await. Return False if it has fewer awaits."""
+        """Cancel a task with a new client at this await. Return False if no such await came."""
         # second_lock is the same lock with another client.
         async with open_lock_maker(server.port) as make_lock, open_lock(server.port) as second_lock:
             await second_lock.locked()  # opens the connection of the other client
@@ -173,7 +176,7 @@ def test_task_cancelled_while_it_subscribes_leaves_nothing(
 
     for await_number in range(1, MAX_AWAITS):
         if not asyncio.run(cancel_at_await(await_number)):
-            assert await_number > 3  # it has awaits at which it was cancelled
+            assert await_number > 3  # the task was cancelled at three awaits or more
             return
     raise AssertionError(f"the scenario has more than {MAX_AWAITS} awaits; raise MAX_AWAITS")
 

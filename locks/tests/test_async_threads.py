@@ -20,7 +20,7 @@ from .waiting import StartWorker, count_subscribers, hold_lock, run_in_thread, w
 def test_two_new_loops_may_drop_an_old_loop_at_once(server: Server) -> None:
     """A web server may run each request in a thread with a new event loop.
 
-    Two requests notice at the same time that the loop that used the lock before is closed.
+    Here the lock was used in a loop that is closed now. Two requests notice this at the same time.
     """
     client = redis.asyncio.Redis(port=server.port)
     lock = AsyncRedisLock(client, "many loops", ttl=30)

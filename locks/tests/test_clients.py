@@ -1,4 +1,4 @@
-"""Tests of the connections that clients share, and of the rights that the README documents."""
+"""Tests of which locks share their connections, and of the ACL rights that the README documents."""
 
 import re
 import signal
@@ -20,7 +20,7 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
 def test_users_do_not_share_connections(own_server: Server) -> None:
-    """A user with few rights and an admin use locks in one process, each on other connections."""
+    """An admin and a Redis user with few rights use locks in one process, on separate connections."""
     admin = own_server.make_client()
     run: Any = admin.execute_command
     run("ACL", "SETUSER", "limited", "on", ">pw", "+@all", "~lock:{allowed}*", "&*")
@@ -33,7 +33,7 @@ def test_users_do_not_share_connections(own_server: Server) -> None:
 
 
 def test_verifying_client_shares_no_unverified_connection(server: Server) -> None:
-    """A client that requires a valid TLS certificate uses no connection of one that does not."""
+    """A client that verifies TLS certificates shares no connection with a client that does not."""
     lax_client = server.make_client(ssl=True, ssl_cert_reqs="none")
     strict_client = server.make_client(ssl=True, ssl_cert_reqs="required")
     lax_lock = RedisLock(lax_client, "x", ttl=1)
@@ -55,9 +55,9 @@ def test_locks_of_one_client_share_one_subscription(client: redis.Redis) -> None
 def test_lock_connections_have_a_timeout_if_the_client_has_none(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client without a socket_timeout has a lock that waits without a limit.
+    """The client has no socket_timeout, and the server is silent.
 
-    If the server is silent, the acquisition fails after the default timeout of the locks.
+    An acquisition without a limit on its wait fails after the default timeout of the locks.
     """
     monkeypatch.setattr(connection, "DEFAULT_TIMEOUT_SECONDS", 0.3)
     lock = RedisLock(own_server.make_client(socket_timeout=None), "x", ttl=1)

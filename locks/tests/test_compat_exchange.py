@@ -114,7 +114,7 @@ def test_unanswered_release_raises_and_keeps_the_token(
 def test_token_with_a_lost_reply_is_not_released_again(
     server: Server, client: redis.Redis, proxy: LoopbackProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """acquire(token="mine") gives the acquired lock to that token. The reply to that is lost.
+    """acquire(token="mine") acquires the lock, then replaces its token. The second reply is lost.
 
     The lock is not released with the token: a retry of the same task may already hold it.
     """

@@ -184,7 +184,7 @@ def test_probe_keeps_a_subscription_at_the_master(pair: ReplicatedPair) -> None:
     """A probe checks whether a silent subscription is still at the master.
 
     The process does not subscribe again if the probe finds no failover, or if the probe cannot
-    connect to find out.
+    connect to the server.
     """
     lock = RedisLock(pair.make_client(), "probed", ttl=60)
     with lock.hold(wait=1):

@@ -30,7 +30,10 @@ from .worker import Worker
 def test_monitoring_subscription_revives_no_dead_waiter(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
-    """A monitoring tool subscribes to all channels. The lock is not given to a dead waiter."""
+    """A monitoring tool subscribes to all channels by a pattern. Dead waiters are still skipped.
+
+    A release skips a waiter if its channel has no subscriber. The tool must not count as one.
+    """
     lock = RedisLock(client, "monitored", ttl=2)
     workers = [start_worker() for _ in range(3)]
     pubsub: Any = client.pubsub
@@ -116,10 +119,11 @@ def break_subscription(client: redis.Redis, lock: RedisLock) -> Iterator[None]:
 
 
 def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:
-    """Process A hands over its lease, no process adopts it, and it expires.
+    """Process A hands over its lease, no process adopts the lease, and the lease expires.
 
-    A's waiter then gets the lock before B's, which came later. The server must not take A for a
-    paused process, whose waiters it would skip. In this test A and B are clients of one process.
+    The waiter of A came before the waiter of B, and still gets the lock before B. The server skips
+    the waiters of a paused process, and must not mistake A for one. In this test A and B are
+    clients of one process.
     """
     lock_of_a, lock_of_b = (RedisLock(server.make_client(), "places", ttl=1) for _ in range(2))
     first_lease = lock_of_b.acquire(1)

@@ -1,6 +1,6 @@
 """Tests of a waiter that gives up, because its wait ends or an exception interrupts it.
 
-It leaves no entry in the queue and no lock.
+Afterwards the waiter is not in the queue, and its token does not hold the lock.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from .waiting import StartWorker, hold_lock, is_free, start_waiter, wait_until_q
 
 
 class Interrupted(BaseException):
-    """An exception that `except Exception` does not catch, and that Python does not define."""
+    """A custom exception that `except Exception` does not catch."""
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, Interrupted])

@@ -62,7 +62,7 @@ def test_lock_decorates_plain_functions_only(lock: RedisLock) -> None:
 
     owners = [read_owner(), read_owner()]
     assert None not in owners
-    assert owners[0] != owners[1]  # each call has a lease of its own
+    assert owners[0] != owners[1]  # each call has its own lease
     assert not lock.locked()
 
     async def coroutine() -> None: ...

@@ -77,7 +77,7 @@ def test_invalid_name_is_refused(client: redis.Redis, name: Any) -> None:
 
 @pytest.mark.parametrize("wait", ["5", -1, float("nan")])
 def test_wait_that_is_not_a_duration_is_refused(client: redis.Redis, wait: Any) -> None:
-    """hold() refuses it, before the lock is tried."""
+    """hold() refuses such a wait before it tries to acquire the lock."""
     lock = OneFileLock(client, "x", ttl=1)
     with pytest.raises((TypeError, ValueError)):
         lock.hold(wait=wait)
@@ -127,7 +127,10 @@ def test_forked_child_has_no_lease(client: redis.Redis, monkeypatch: pytest.Monk
 def test_lock_is_held_without_a_renewing_thread(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An atexit function cannot start a thread since Python 3.12. Its lease is not renewed."""
+    """A program uses a lock in an atexit function, which cannot start a thread since Python 3.12.
+
+    The block holds the lock, but the lease is not renewed.
+    """
 
     def refuse_to_start(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

@@ -217,8 +217,8 @@ def test_interrupt_at_any_bytecode_leaves_no_lock_renewed(client: redis.Redis) -
     """A lock whose block was interrupted is not renewed, even if the program keeps the lease.
 
     The test runs with an interrupt at the first bytecode of one_file.py, at the second, and so on.
-    The ttl is so long that no lease is lost on a busy machine: the renewing thread ends at a loss,
-    so a loss would hide that the thread renews a lock forever.
+    The ttl is long enough for a busy machine, because no lease may be lost in this test. A loss
+    ends the renewing thread. So it would hide a mistake by which the thread renews a lock forever.
     """
     leases: list[Lease] = []
     bytecodes_before = 0
@@ -238,9 +238,10 @@ def list_renewing_threads() -> list[threading.Thread]:
 
 
 def test_garbage_collection_does_not_end_renewals(client: redis.Redis) -> None:
-    """The renewals end when the object that hold() returned is garbage-collected.
+    """A lease is renewed in its block, although the garbage collector runs.
 
-    In the block that does not happen, although only the `with` statement refers to the object.
+    The renewals would end if the object that hold() returned was garbage-collected. In the block
+    only the `with` statement refers to this object.
     """
 
     def hold() -> None:

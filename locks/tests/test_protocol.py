@@ -46,7 +46,7 @@ from ..sans_io.steps import run_steps
 
 TTL_SECONDS = 10.0
 #: The reply of acquire.lua to a waiter that it has put into the queue. The command was sent at
-#: second 1000 of the waiter's clock, and ran at second 5 of the server's clock.
+#: second 1000 of the waiter's clock, and ran at second 5 of the server's clock, in microseconds.
 QUEUED_REPLY = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, lease_seconds_left=9.0)
 
 #: Names of locks, some with characters that are escaped in keys or not allowed in channels.
@@ -127,7 +127,7 @@ def test_all_waiters_poll_after_their_subscription_broke() -> None:
 
     When the subscription breaks, the waiters of both must poll.
     """
-    renewals: Any = None
+    renewals: Any = None  # not needed in this test
     waiters = ChannelWaiters(queue.SimpleQueue, renewals)
     first_mailbox, first_lock_waiters = waiters.join(b"lock", b"first")
     # The second thread joins at the same moment, so it does not find the first LockWaiters.
@@ -135,7 +135,8 @@ def test_all_waiters_poll_after_their_subscription_broke() -> None:
     second_mailbox, second_lock_waiters = waiters.join(b"lock", b"second")
     assert first_lock_waiters is not second_lock_waiters
     waiters.make_all_poll()
-    assert [first_mailbox.qsize(), second_mailbox.qsize()] == [1, 1]  # each has a message to poll
+    # Each mailbox has one message, which makes its waiter poll.
+    assert [first_mailbox.qsize(), second_mailbox.qsize()] == [1, 1]
 
 
 def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
@@ -150,7 +151,10 @@ def make_lock_waiters(count: int) -> tuple[LockWaiters, list[float]]:
 
 
 def test_first_waiter_polls_at_once_and_others_later() -> None:
-    """The first waiter polls 0.001 s after the lease: the precision with which keys expire."""
+    """The first waiter polls 0.001 s after the end of the lease, as soon as its key has expired.
+
+    The nine other waiters poll STAGGER_SECONDS after the end. They are too few to be spread.
+    """
     _, poll_times = make_lock_waiters(10)
     assert poll_times == [0.001, *[STAGGER_SECONDS] * 9]
 
@@ -256,9 +260,10 @@ def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
     LOCK_KEYS + [b"report", b"a{b}c", b"two words", b"{}odd", b"odd}"],
 )
 def test_slot_follows_the_specification(key: bytes) -> None:
-    """The slot of a key is the same as redis-py's. The key's channel has the same slot.
+    """The slot of a key is the one that redis-py computes.
 
-    (The channel is that of the wake-ups. Its name contains no white space.)
+    The channel on which the waiters for that key are woken has the same slot, and its name contains
+    no white space.
     """
     assert compute_slot(key) == key_slot(key)
     channel = make_channel(find_hash_tag(key))
@@ -413,9 +418,10 @@ def test_addresses_are_remapped() -> None:
 
 
 def test_slots_are_looked_up_last_at_a_refusing_node() -> None:
-    """A node that answers CLUSTERDOWN goes to the end of the list of nodes to look up the slots.
+    """A node that answers CLUSTERDOWN is queried last in the next look-up of the slots.
 
-    A primary without contact to its peers still reports that it owns its slots.
+    The node may be a primary without contact to its peers, which still reports that it owns its
+    slots.
     """
     topology = make_topology(NODE_A, NODE_B)
     down = exceptions.ClusterDownError("CLUSTERDOWN The cluster is down")

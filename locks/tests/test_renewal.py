@@ -21,10 +21,10 @@ from .waiting import hold_lock, start_waiter
 def test_short_ttl_does_not_shorten_the_timeouts_of_others(
     server: Server, client: redis.Redis, proxy: LoopbackProxy
 ) -> None:
-    """The timeout of a renewal is a sixth of the ttl. A lock with a ttl of 0.06 s was used before.
+    """The timeout of a renewal is a sixth of the ttl: 0.01 s for the first locks in this test.
 
-    Now each reply takes 0.012 s, longer than the timeout of 0.01 s for that ttl. A lease with a ttl
-    of 1.2 s is renewed nevertheless.
+    After their use each reply takes 0.012 s, which is longer than that timeout. A lease with a ttl
+    of 1.2 s is renewed nevertheless, because its timeout is 0.2 s.
     """
     RedisLock(client, "brief", ttl=0.06).acquire(1).release()
     proxied_client = server.make_client(port=proxy.port)
@@ -52,7 +52,7 @@ def test_leases_with_different_ttls_have_separate_timeouts(
     long_lease = RedisLock(client, "long", ttl=1.2).acquire(1)
     eventually(lambda: {300, 1200} <= set(timeouts_by_ttl))
     assert timeouts_by_ttl[300] <= 0.051  # a sixth of the ttl of 0.3 s
-    # A sixth of the ttl of 1.2 s, or less if the other lease would end meanwhile.
+    # A sixth of the ttl of 1.2 s. The next deadline of the other lease may shorten the timeout.
     assert 0.1 < timeouts_by_ttl[1200] <= 0.201
     short_lease.release()
     long_lease.release()
@@ -164,9 +164,10 @@ def test_lease_works_without_a_watchdog_thread(
 def test_callback_that_exits_does_not_end_its_thread(
     client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`on_lost` calls sys.exit(). The thread that called it also calls it for later losses.
+    """`on_lost` calls sys.exit(). The thread that called it goes on, and serves later losses.
 
-    There are more losses than such threads. on_lost is called once for each lost lease.
+    on_lost is called once for each lost lease, although there are more losses than threads that
+    call on_lost (MAX_CALLBACK_THREADS).
     """
     lost_names: list[str] = []
     loss_count = hooks.MAX_CALLBACK_THREADS + 2

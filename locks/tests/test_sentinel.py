@@ -146,7 +146,8 @@ def running_sentinels(servers: tuple[Server, Server], tmp_path: Path) -> Iterato
 def test_async_lock_serves_one_loop_after_another(running_sentinels: Sentinels) -> None:
     """An AsyncRedisLock works in four event loops in succession.
 
-    The client's own connections to the Sentinels belong to the first loop.
+    The client's own connections to the Sentinels belong to the first loop. So in each loop the lock
+    uses other connections to the Sentinels.
     """
     addresses = [("127.0.0.1", port) for port in running_sentinels.ports]
     client = redis.asyncio.sentinel.Sentinel(addresses, socket_timeout=5).master_for(MASTER)

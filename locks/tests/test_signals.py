@@ -159,7 +159,7 @@ class InterruptedConnection(redis.Connection):
 def test_exception_of_a_signal_handler_reaches_the_caller(
     server: Server, client: redis.Redis
 ) -> None:
-    """A signal handler raises before a reply is read, or before a command is sent.
+    """A signal handler raises an exception before a reply is read, or before a command is sent.
 
     The caller gets the exception, and the lock is free afterwards.
     """
@@ -174,6 +174,7 @@ def test_exception_of_a_signal_handler_reaches_the_caller(
     InterruptedConnection.interrupts_reading = True
     with pytest.raises(SoftTimeLimit):
         lease.release()
+    # UNKNOWN if the interrupted release, whose reply was not read, has already freed the lock.
     assert lease.release() in (Release.RELEASED, Release.UNKNOWN)
     assert not lock.locked()
     with pytest.raises(SoftTimeLimit), lock.hold(1):
@@ -186,7 +187,10 @@ def test_exception_of_a_signal_handler_reaches_the_caller(
 def test_interrupt_before_a_release_leaves_no_renewed_lease(
     lock: RedisLock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
-    """A signal handler raises at the end of the block, just before the release."""
+    """A signal handler raises an exception at the end of the block, just before the release.
+
+    The block releases the lock nevertheless.
+    """
     begin_release = Lease._begin_release
     interrupts = [error()]  # raised once
 
@@ -230,7 +234,9 @@ def test_each_command_gets_its_own_reply_after_ctrl_c(
 ) -> None:
     """Ctrl-C interrupts an event loop while it sends a command, or when it has read a reply.
 
-    The loop then runs on, as in a notebook. No later command gets the reply to an earlier one.
+    The loop then runs on, as in a notebook. No later command gets the reply to an earlier command.
+
+    Ctrl-C is raised in this `method` of the link. With `calls_first` the method is called first.
     """
     loop = asyncio.new_event_loop()
     errors: list[dict[str, Any]] = []

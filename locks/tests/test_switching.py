@@ -28,28 +28,28 @@ NEW_NAME = "report 2"
 
 
 def use_redis_py_lock(client: redis.Redis) -> Hold:
-    """Before the switch: use redis-py's Lock."""
+    """Use redis-py's Lock, as a program does before it switches to RedisLock."""
     return lambda: client.lock(OLD_NAME, timeout=10, sleep=0.01)
 
 
 def use_compat_lock(client: redis.Redis) -> Hold:
-    """Step 1 of the switch: use a lock with redis-py's interface."""
+    """Use compat.Lock, which has redis-py's interface, as in step 1 of the switch to RedisLock."""
     return lambda: client.lock(OLD_NAME, timeout=10, lock_class=compat.Lock)
 
 
 def use_redis_lock_with_old_key(client: redis.Redis) -> Hold:
-    """Step 2 of the switch: use a RedisLock with the key of redis-py's Lock."""
+    """Use a RedisLock with the key of redis-py's Lock, as in step 2 of the switch."""
     return partial(RedisLock(client, OLD_NAME, key=OLD_NAME, ttl=10).hold, wait=60)
 
 
 def use_both_redis_locks(client: redis.Redis) -> Hold:
-    """Step 3 of the switch, first deployment: hold the RedisLocks with the old and the new key."""
+    """Hold the RedisLocks with the old and the new key, as in step 3, first deployment."""
     locks = [RedisLock(client, OLD_NAME, key=OLD_NAME, ttl=10), RedisLock(client, NEW_NAME, ttl=10)]
     return partial(MultiLock(locks).hold, wait=60)
 
 
 def use_new_redis_lock(client: redis.Redis) -> Hold:
-    """Step 3 of the switch, second deployment: use only the RedisLock with the new key."""
+    """Use only the RedisLock with the new key, as in step 3, second deployment."""
     return partial(RedisLock(client, NEW_NAME, ttl=10).hold, wait=60)
 
 
@@ -67,7 +67,7 @@ def test_old_and_new_locks_exclude_each_other(
 ) -> None:
     """While a step of the switch is deployed, some processes use the old lock, others the new one.
 
-    Each lock waits while the other is held, and is acquired after the other's release.
+    Either lock waits while the other lock is held, and is acquired after the other lock's release.
     """
     for use_held_lock, use_waiting_lock in (
         (use_old_lock, use_new_lock),
@@ -93,9 +93,9 @@ def test_waiter_soon_notices_the_release_of_an_old_lock(
 ) -> None:
     """redis-py's Lock is held, and a RedisLock waits. The release will not wake the waiter.
 
-    So the waiter must poll, although the holder's key expires in a minute or never. It would not
-    poll if the holder were a RedisLock, which it recognizes by the token. The tokens in this test
-    look similar to those of a RedisLock.
+    So the waiter must poll, although the holder's key expires in a minute or never. A waiter does
+    not poll if the token of the holder shows that the holder uses a RedisLock. The tokens in this
+    test look similar to the tokens of a RedisLock.
     """
     old_lock = client.lock(OLD_NAME, timeout=timeout)
     assert old_lock.acquire(token=token)
@@ -110,7 +110,7 @@ def test_waiter_soon_notices_the_release_of_an_old_lock(
 def test_waiters_of_a_new_lock_do_not_poll(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A RedisLock is held and another waits. It is woken by the release, so it does not poll."""
+    """A RedisLock is held, and a thread waits for it. It sends no command until it is woken."""
     lock = RedisLock(client, OLD_NAME, key=OLD_NAME, ttl=30)
     lease = lock.acquire(1)
     waiter = start_waiter(lock)

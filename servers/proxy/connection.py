@@ -38,6 +38,7 @@ class ProxyRule:
     """
 
     def __init__(self, match: bytes, after: bytes = b"", *, loses: str = "reply") -> None:
+        # The docstring of the class describes the arguments and the flags.
         if not match:
             raise ValueError("match is empty: give bytes of the request, such as b'COMMIT'")
         self.match = match

@@ -1,6 +1,6 @@
-"""`make doctor`, which finds out whether this machine has what the project needs.
+"""Tests of `make doctor`, which finds out whether this machine has what the project needs.
 
-The tests run it on a ready machine, with Python alone, and on other kinds of machines.
+They run it on a machine that is ready, outside a virtual environment, and on simulated machines.
 """
 
 import ast

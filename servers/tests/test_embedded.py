@@ -171,7 +171,7 @@ def test_unwritable_files_are_refused_with_advice(project: ProjectCopy) -> None:
 
 
 def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the path of the wheel has characters that a shell treats specially, it is copied.
+    """If its path has characters that a shell treats specially, the wheel is copied elsewhere.
 
     initdb passes the path to a shell. For this test `site-packages`, which every path of a wheel
     contains, counts as such a character.

@@ -16,9 +16,10 @@ from servers.valkey import client_at
 def test_set_nx_with_a_lost_reply_leaves_the_key(
     proxy: Proxy, client: redis.Redis, direct_client: redis.Redis
 ) -> None:
-    """Each rule loses one reply, and a cancelled rule loses no reply.
+    """The server executes SET NX, but a rule of the proxy loses the reply.
 
-    The client must not retry: a second SET NX would be refused, because the first has set the key.
+    A rule loses only one reply, and a cancelled rule loses none. The client must not retry: a
+    second SET NX would be refused, because the first has set the key.
     """
     client.ping()
     rule_41, rule_42, rule_43 = (proxy.lose_reply(b"lock:%d" % number) for number in (41, 42, 43))

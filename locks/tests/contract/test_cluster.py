@@ -123,7 +123,8 @@ def test_silent_node_delays_no_renewal_at_another_node(
 def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
     """A primary is killed, and its replica takes over. The lease and the waiter survive that.
 
-    There is one lock of each kind, because a failover takes long. All are at the killed primary.
+    The test uses one lock of each kind, because a failover takes long. The slots of all these locks
+    are at the killed primary.
     """
     ttl = 8.0
     cluster = ClusterServers(primaries=3, replicas=1)
@@ -153,7 +154,8 @@ def test_waiters_and_leases_follow_a_failover_of_the_slot() -> None:
             assert lease.release() is Release.RELEASED
             assert waiter.result(15).release() is Release.RELEASED
             lock.acquire(5).release()
-        assert time.monotonic() - failover_ended < ttl + 1  # 1 s of tolerance
+        # No waiter waited longer than a ttl for its next poll. The 1 s is a tolerance.
+        assert time.monotonic() - failover_ended < ttl + 1
     finally:
         for factory in factories:
             factory.close()
@@ -291,8 +293,8 @@ def test_lost_grant_is_released_if_the_retry_is_refused(
 ) -> None:
     """The reply to an acquisition is lost, and the new connection for its retry is refused.
 
-    On the new connection the client sends CLIENT SETNAME, which its user may no longer send. The
-    lock must be released, because the first try has acquired it.
+    On a new connection the client first sends CLIENT SETNAME. Here its user has lost the permission
+    for that command. The lock must be released, because the first try has acquired it.
     """
     with open_proxied_factory(lock_kind, cluster, client_name="refused") as (factory, proxies):
         lock = factory.make_lock(f"refused {lock_kind}", ttl=30)
@@ -311,7 +313,7 @@ def test_lost_grant_is_released_if_the_retry_is_refused(
         finally:
             for admin in admins:
                 admin.execute_command("ACL SETUSER", "default", "+@all")
-        # Inspect the lock with another client: that of `lock` may still get the refusal.
+        # Inspect the lock with another client, because the client of `lock` may still be refused.
         lock_of_another_client = RedisLock(factory.admin_client, lock.name, ttl=30)
         eventually(lambda: is_free(lock_of_another_client))
 

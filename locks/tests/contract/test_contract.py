@@ -52,7 +52,7 @@ def test_lock_has_one_holder_and_every_waiter_gets_it(factory: LockFactory) -> N
     for thread in [run_in_thread(increment_ten_times) for _ in range(6)]:
         thread.result(30)
     assert counter == 6 * 10
-    assert len(tokens) == 6 * 10  # each acquisition has a token of its own
+    assert len(tokens) == 6 * 10  # each acquisition has its own token
     assert is_free(lock)
 
 
@@ -142,7 +142,10 @@ def test_forgotten_lease_is_not_renewed(
 
 
 def test_block_exit_releases_and_hides_no_exception(factory: LockFactory) -> None:
-    """If the lock was lost, the exception of the block has a note about that."""
+    """The end of a block releases the lock, and the caller gets the exception of the block.
+
+    If the lock was lost, this exception has a note about the loss.
+    """
     lock = factory.make_lock("raising")
     lock_key = derive_keys("raising")[0]
     with pytest.raises(ZeroDivisionError), lock.hold(wait=1):
@@ -211,7 +214,10 @@ def test_forgotten_scripts_are_sent_again(factory: LockFactory) -> None:
 
 
 def test_waiters_poll_after_their_subscription_broke(factory: LockFactory) -> None:
-    """With its poll each waiter sends its new channel, so the next release wakes it at once."""
+    """The subscription of the waiters is cut. Each waiter then polls, and sends its new channel.
+
+    So the next release wakes the waiter at once.
+    """
     lock = factory.make_lock("cut")
     with lock.hold(wait=1) as lease:
         waiters = [start_waiter(lock) for _ in range(3)]

@@ -46,6 +46,8 @@ def test_silent_server_delays_a_short_wait_by_half_a_second(
 ) -> None:
     """An acquisition with a short wait fails soon if the server is silent.
 
+    With `is_connected` the client already has a connection when the server becomes silent.
+
     When the server continues, it executes the late acquisition, and then the release that follows
     it. So the lock can be acquired again.
     """

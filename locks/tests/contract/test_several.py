@@ -174,7 +174,7 @@ def test_dropped_multi_lease_is_not_renewed(factory: LockFactory) -> None:
 
 
 def test_invalid_locks_and_waits_are_refused(factory: LockFactory) -> None:
-    """MultiLock refuses an empty list, equal names or keys, other locks, and invalid waits."""
+    """MultiLock refuses an empty list, equal names or keys, locks of asyncio, and invalid waits."""
     with pytest.raises(ValueError, match="got no locks: pass at least one"):
         MultiLock([])
     with pytest.raises(ValueError, match="rename one"):
