@@ -20,7 +20,7 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
 def test_users_do_not_share_connections(own_server: Server) -> None:
-    """An admin and a Redis user with few rights use locks in one process, on separate connections."""
+    """An admin and a user with few rights use locks in one process, but no common connection."""
     admin = own_server.make_client()
     run: Any = admin.execute_command
     run("ACL", "SETUSER", "limited", "on", ">pw", "+@all", "~lock:{allowed}*", "&*")
