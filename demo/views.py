@@ -114,7 +114,7 @@ def add_rush_fields(
 ) -> dict[str, Any]:
     """Return the report of a sale with further fields about the sale's rush.
 
-    A rush is many buyers who buy at the same moment. A sale has at most one.
+    A rush is many buyers who buy at the same moment. A sale has at most one rush.
 
     finished_rushes  number of a sale -> the figures of its finished rush, as in the load test's
                      `summary.json`

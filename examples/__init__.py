@@ -1,1 +1,1 @@
-"""Short programs to copy into a shop of your own. tests/ runs each of them."""
+"""Short programs to copy into your own shop. The tests in tests/ run each of them."""

@@ -238,7 +238,8 @@ def _is_cross_site(request: HttpRequest, host: str) -> bool:
     """Return whether the request comes from a page of another site that is not trusted."""
     site = request.headers.get("Sec-Fetch-Site", "")
     origin = request.headers.get("Origin", "")
-    # With `none` the user typed the address. A request with neither header comes from a program.
+    # `none` means that the user typed the address. A request with neither header comes from a
+    # program.
     if site in ("same-origin", "none") or not (site or origin):
         return False
     # An old browser does not send Sec-Fetch-Site, so compare the host of its page.

@@ -14,8 +14,8 @@ MAX_ID = 2**63 - 1
 class Product(models.Model):
     """A product of the shop, and its remaining stock.
 
-    CHECK (amount >= 0) does not prevent overselling: with read-modify-write the last writer writes
-    99, 98, ..., never a negative number.
+    CHECK (amount >= 0) does not prevent overselling: two buyers who read the same stock of 1 both
+    write 0, which is not negative.
     """
 
     name = models.SlugField(max_length=64, unique=True)

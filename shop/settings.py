@@ -63,7 +63,8 @@ SHOP_DEMO_CLOCK_AHEAD: float = env.float("SHOP_DEMO_CLOCK_AHEAD", default=0.0)
 SHOP_RUSH_FOLDER: str = env.str("SHOP_RUSH_FOLDER", default="")
 #: Bearer token for POST /restock and for lists of orders. Empty: both are refused.
 SHOP_RESTOCK_TOKEN: str = env.str("SHOP_RESTOCK_TOKEN", default="")
-#: The strategy that sells: a sound one, or `reserve`. In a demo each request names its strategy.
+#: The strategy that sells: a sound strategy (shop/sale/strategy.py), or `reserve`. In a demo each
+#: request chooses its strategy.
 SHOP_LOCK: str = env.str("SHOP_LOCK", default="redis")
 #: Seconds that a lock survives a holder that stopped answering.
 SHOP_LOCK_TTL: float = env.float("SHOP_LOCK_TTL", default=10.0)

@@ -101,8 +101,8 @@ class Driver:
 
         Args:
             schedule: The turns, such as `AABB`.
-            first: The name of the call that runs to its end first after the schedule; empty for
-                `A`. The other calls follow in order.
+            first: The name of a call. After the schedule this call runs to its end first, and the
+                other calls follow in order. Empty for `A`.
 
         Returns:
             The steps and the outcome of the calls.

@@ -118,7 +118,7 @@ def interleave(
 
 
 class _Search:
-    """The orders that were run so far, and the errors of those that failed."""
+    """The orders of the calls' turns that were run so far, and the errors of failed orders."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
@@ -137,11 +137,11 @@ class _Search:
         return self._completed.would_repeat(schedule)
 
     def count_tried(self) -> int:
-        """Return the number of different orders that were run."""
+        """Return the number of different orders of the calls' turns that were run."""
         return len({run.schedule for run in self.runs})
 
     def count_failed(self) -> int:
-        """Return the number of different orders that failed."""
+        """Return the number of different orders of the calls' turns that failed."""
         return len({run.schedule for run, _ in self.failures})
 
     def find_simplest_failure(self) -> tuple[Run, BaseException]:

@@ -1,4 +1,7 @@
-"""Buyers of the examples: in a thread that stops at each statement, or in another process."""
+"""Buyers for the tests of the examples.
+
+A buyer runs in a thread that stops at each statement, or in another process.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from shop.ops.database import read_database_software
 from shop.sale.purchase import Attempt
 from shop.sale.strategy import STRATEGIES
 
-#: The default product, that of the shop in article A1 (docs/sources.md).
+#: The default product. The shop in article A1 (docs/sources.md) sells it.
 DEFAULT_PRODUCT = "apple"
 PRODUCT_NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}\Z")

@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent
 
 
 class CallableScript(Script):
-    """A script that can be called."""
+    """A Lua script that is called with a client of Redis, the KEYS and the ARGV."""
 
     def __call__(self, client: Any, keys: list[str], args: list[str | int]) -> Any:
         """Run the script with EVALSHA, or with EVAL if the server does not know the script yet."""

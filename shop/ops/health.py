@@ -45,8 +45,8 @@ CHECK_LIFETIME_SECONDS = 1.0
 _last_check: tuple[float, list[Part]] | None = None
 _check_lock = threading.Lock()
 # The functions that register_backlog_reader() and register_stopping_check() set.
-_read_backlog: Callable[[], tuple[int, float]] | None = None
-_is_stopping: Callable[[], bool] | None = None
+_backlog_reader: Callable[[], tuple[int, float]] | None = None
+_stopping_check: Callable[[], bool] | None = None
 
 
 def register_backlog_reader(read_backlog: Callable[[], tuple[int, float]]) -> None:
@@ -55,8 +55,8 @@ def register_backlog_reader(read_backlog: Callable[[], tuple[int, float]]) -> No
     These are promises of the strategy `reserve`: units that Redis has sold. AppConfig.ready() calls
     this, because this package must not import shop.reserve.
     """
-    global _read_backlog
-    _read_backlog = read_backlog
+    global _backlog_reader
+    _backlog_reader = read_backlog
 
 
 def read_backlog() -> tuple[int, float] | None:
@@ -65,9 +65,9 @@ def read_backlog() -> tuple[int, float] | None:
     An unsettled promise is a unit that Redis has sold, but that has no order in the database yet.
     Return None in a shop without the strategy `reserve`. Raises redis.RedisError.
     """
-    if _read_backlog is None:
+    if _backlog_reader is None:
         return None
-    return _read_backlog()
+    return _backlog_reader()
 
 
 def register_stopping_check(is_process_stopping: Callable[[], bool]) -> None:
@@ -75,13 +75,13 @@ def register_stopping_check(is_process_stopping: Callable[[], bool]) -> None:
 
     shop/gunicorn_conf.py calls this, because gunicorn decides when a worker ends.
     """
-    global _is_stopping
-    _is_stopping = is_process_stopping
+    global _stopping_check
+    _stopping_check = is_process_stopping
 
 
 def is_stopping() -> bool:
     """Return whether this process is about to end."""
-    return _is_stopping is not None and _is_stopping()
+    return _stopping_check is not None and _stopping_check()
 
 
 def get_recent_parts() -> list[Part]:
@@ -113,7 +113,7 @@ def check_parts() -> list[Part]:
     if _is_postgresql():
         parts.append(_check_part("PostgreSQL timeouts", _describe_timeouts))
     # The buyers of a demo may never use a strategy that promises units.
-    if _read_backlog is not None and not settings.SHOP_DEMO:
+    if _backlog_reader is not None and not settings.SHOP_DEMO:
         parts.append(_check_part("promises", _describe_promises))
     return parts
 
@@ -211,8 +211,8 @@ def _describe_promises() -> str:
     The node stays ready even if there are too many unsettled promises. All nodes share the
     promises, so a load balancer would find no other node that can sell.
     """
-    assert _read_backlog is not None
-    count, age = _read_backlog()
+    assert _backlog_reader is not None
+    count, age = _backlog_reader()
     return f"{count} of {settings.SHOP_MOST_UNSETTLED} unsettled, the oldest for {age:.1f} s"
 
 

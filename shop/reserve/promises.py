@@ -111,9 +111,10 @@ def counter_key(sale: int) -> str:
 
 
 def endings_key(sale: int) -> str:
-    """Return the Redis key of a hash that counts a sale's promises by how they have ended.
+    """Return the Redis key of a hash that counts a sale's promises, by ending and by lag.
 
-    Its fields are the values of settle.Ending, such as `kept` for a promise with an order.
+    A promise is a unit that Redis has sold to a buyer. The fields are the values of settle.Ending,
+    such as `kept` for a promise with an order, and the lags that settle_promises.lua writes.
     """
     # The name `books` is kept, although the hash has endings: running shops have keys of this name.
     return f"{KEY_PREFIX}:{sale}:books"
@@ -166,8 +167,9 @@ _open_sales_lock = threading.Lock()
 def find_open_sale(product: str, *, outdated_sale: Stock | None = None) -> Stock:
     """Return the product's open sale, from this process's cache or from the database.
 
-    If the sale is read from the database, and Redis has no counter of its unpromised units, the
-    counter is created. The `amount` of a cached sale is outdated; use the counter instead.
+    Redis has a counter for each open sale: the number of units that it has not sold yet. If the
+    sale is read from the database, and Redis has no counter for it, the counter is created. The
+    `amount` of a cached sale is outdated; use the counter instead.
 
     outdated_sale  a cached sale that must not be returned, because it may be closed
 
@@ -255,7 +257,9 @@ def close_sale(sale: int) -> int:
 
 
 def promise_unit(attempt: Attempt) -> Receipt:
-    """Promise one unit to this attempt: take it from the stock in Redis, and write its order later.
+    """Promise one unit to this attempt: take it from the stock in Redis.
+
+    `manage.py settle` writes its order later.
 
     If the attempt's Idempotency-Key already has a promise, in any sale, return the receipt of that
     promise, with `replayed` True.

@@ -171,7 +171,8 @@ def _store_earlier_orders(promises: Sequence[Promise], endings: Mapping[str, End
 def acknowledge(entry_endings: Sequence[EntryEnding]) -> int:
     """Delete these promises from the stream: their orders are written, or cannot be written.
 
-    Redis counts the deleted promises by their ending, and moves broken promises to BROKEN_STREAM.
+    A promise is a unit that Redis has sold to a buyer. Redis counts the deleted promises by their
+    ending, and moves broken promises to BROKEN_STREAM.
     Return how many were deleted; other consumers may have deleted the rest. After redis.RedisError
     the promises will be settled again, which has no effect.
     """
@@ -254,11 +255,12 @@ def decide_endings(
 
 
 def settle_or_split(promises: Sequence[Promise]) -> dict[str, Ending]:
-    """Write the orders of promises as settle() does, even if PostgreSQL refuses some of them.
+    """Write the orders of promises as settle() does, even if PostgreSQL refuses some orders.
 
-    If PostgreSQL refuses a batch, its halves are settled separately, and so on, down to single
-    orders. A promise whose single order is refused has the ending BROKEN. Return a dict: id of the
-    promise on the stream -> ending. Raises DatabaseError for errors other than a refusal.
+    A promise is a unit that Redis has sold to a buyer. If PostgreSQL refuses a batch, its halves
+    are settled separately, and so on, down to single orders. If a single order is refused, its
+    promise has the ending BROKEN. Return a dict: id of the promise on the stream -> ending. Raises
+    DatabaseError for errors other than a refusal.
     """
     try:
         return settle(promises)
@@ -336,7 +338,8 @@ def _read_order_identities(promises: Sequence[Promise]) -> dict[int, OrderIdenti
 def _insert_orders(promises: Sequence[Promise]) -> set[int]:
     """Insert the orders of these promises, and return the numbers of the inserted orders.
 
-    A promise gets no order here if the database already has an order with its number or its key.
+    A promise is a unit that Redis has sold to a buyer. It gets no order here if the database
+    already has an order with its number or its key.
     """
     rows = [
         (

@@ -16,7 +16,7 @@ class Strategy:
                 database guards the stock, and strategies that sell from a counter in Redis
     title       a few words for a table or a drop-down
     summary     one sentence: how it guards the stock, and what breaks it
-    highlights  texts that occur in the decisive lines of its code, which the page highlights
+    highlights  texts that occur in the decisive lines of its code, which the demo's page highlights
     buy         sells one unit to one buyer, or raises a ShopError
     sell_in_loop  sells one unit under a lease of RedisLock that the caller holds. An asgi node
                 waits for the lock in its event loop, and calls only this function in a thread. If

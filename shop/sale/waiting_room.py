@@ -37,7 +37,7 @@ _mutex = threading.Lock()
 
 @contextmanager
 def occupy_seat(product: str) -> Iterator[None]:
-    """Occupy a seat, one of the limited number of purchases in this process, for a block.
+    """Occupy a seat for a block. A purchase needs a seat, and this process has a limited number.
 
     Raises WaitingRoomFull if all seats are occupied. This never waits, so it may be used in an
     event loop, too.
