@@ -124,7 +124,7 @@ class HeldTarget:
             (folder / f"hold-{method}").write_text(parity)
 
     def wait_for_buyers(self, method: str, parity: int) -> int:
-        """Wait until four buyers have written the pid of their process, and return the pid.
+        """Wait until four buyers of a process have written its pid in a method. Return the pid.
 
         method  prepare or buy
         parity  0 for buyers with even numbers, 1 for those with odd numbers

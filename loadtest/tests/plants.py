@@ -394,7 +394,7 @@ def give_two_orders_one_key(rush: RecordedRush) -> None:
 
 @violates_rules("double_order", locks=ALL_STRATEGIES)
 def answer_with_another_order(rush: RecordedRush) -> None:
-    """Answer buyer 1's repeated request with another order than its first request."""
+    """Answer the repeated request of buyer 1 with another order than that of the first answer."""
     other_order = 99
     rush.repeat_request(1, order=other_order)
 

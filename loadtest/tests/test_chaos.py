@@ -239,7 +239,7 @@ def make_hold(attempt: str, start: float, **fields: Any) -> LockHold:
         # The starts are too close, so the fences have to be a ttl apart.
         ({"fence": DEFAULT_FENCE - TTL_IN_FENCES}, TTL_SECONDS - 0.1, ["overlap"], True),
         ({"fence": DEFAULT_FENCE - TTL_IN_FENCES + 1}, TTL_SECONDS - 0.1, ["overlap"], False),
-        # A violation: a lock without a fence, a released lease, or a second kind of violation.
+        # Not excused: a lock without a fence, a lease that was released, and a second violation.
         ({"fence": None}, TTL_SECONDS, ["overlap"], False),
         ({"release_outcome": "released"}, TTL_SECONDS, ["overlap"], False),
         ({}, TTL_SECONDS, ["overlap", "orphan_lock"], False),

@@ -72,8 +72,8 @@ def test_drain_waits_for_all_answers_on_a_slow_machine(
 
     A trial is the sale of one strategy under the fault.
 
-    Each answer takes a second of the shop's clock. All answers together take longer than the time
-    without an answer after which a sale counts as stopped. The drain still waits for all of them.
+    Each answer takes a second of the shop's clock. The drain gives up a sale if no buyer is
+    answered for some seconds. All answers together take longer, but the drain must not give up.
     """
     shop = SlowShop()
     for module in (runner, fault_buyer):

@@ -221,9 +221,9 @@ def test_tooltip_and_table_show_the_events_of_a_lane(page: Page, tmp_path: Path)
 
 
 def test_text_that_looks_like_markup_is_shown_as_text(page: Page, tmp_path: Path) -> None:
-    """MALICIOUS_TEXT calls hacked() if the browser takes it for markup.
+    """MALICIOUS_TEXT calls hacked() if the browser interprets it as markup.
 
-    It is among the rules that a sale violates (`wrong`), and in the story of the sale.
+    Here the text is among the rules that a sale violates (`wrong`), and in the story of the sale.
     """
     page.add_init_script("window.hacked = () => { window.wasHacked = true; }")
     path = write_faults(tmp_path, wrong=[MALICIOUS_TEXT], story=[f" 0.000 s  {MALICIOUS_TEXT}"])

@@ -18,7 +18,7 @@ monkey.patch_all()
 
 from loadtest.rush.locust import interrupt
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # else ignored, if `&` started the tests
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if a shell used `&`
 interrupt.install()
 
 

@@ -165,7 +165,7 @@ def test_compose_contrast_reads_its_token_from_a_file(stack: Stack, tmp_path: Pa
 def test_web_ui_offers_every_lock_and_shows_no_token(stack: Stack, web_ui: str) -> None:
     """No page of Locust's web UI has the restock token, with which sales are opened.
 
-    The form has only options whose value is not a file and not a host.
+    The form has only the options below. None of them is the path of a file or a host.
     """
     for path in ("/", "/logs", "/stats/requests", "/stats/report", "/tasks"):
         with urlopen(web_ui + path, timeout=10) as page:

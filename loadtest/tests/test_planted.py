@@ -344,7 +344,8 @@ def test_only_promised_orders_may_be_sold_out_of_sequence(
 def test_promise_that_is_repeated_counts_once() -> None:
     """Under `reserve` a node only promises an order: a consumer writes it later.
 
-    The first answer to buyer 0 is lost. It repeats its request, and is promised order 32 again.
+    Buyer 0 is promised order 32, but the answer is lost. It repeats its request, and is promised
+    order 32 again.
     """
     rush = make_rush_numbered_backwards("reserve")
     rush.change_answer(0, "unknown")

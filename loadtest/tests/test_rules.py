@@ -47,7 +47,10 @@ def test_acknowledged_order_without_a_buyer_is_not_called_missing() -> None:
 
 
 def test_sold_answer_without_a_number_is_a_lost_ack() -> None:
-    """rival-1, which has order 32, repeats its request. The second answer has no order number."""
+    """rival-1, which has order 32, repeats its request. The second answer has no order number.
+
+    So this answer does not acknowledge the order.
+    """
     sale = sequential_sale()
     sale.request(60, "rival-1")
     sale.answer(61, "rival-1", "sold")

@@ -52,7 +52,7 @@ def find_both_nodes(command: psutil.Process, clone: Path) -> list[psutil.Process
 
 
 def find_valkey(command: psutil.Process, clone: Path) -> list[psutil.Process]:
-    """Return the process of the Valkey server that the nodes use, which may not be the only one."""
+    """Return the process of the Valkey server that the nodes use. Others may run, too."""
     port = find_nodes(command)["A"].environ()["REDIS_URL"].rpartition(":")[2]
     servers = [child for child in command.children() if child.name() == "valkey-server"]
     return [server for server in servers if f":{port}" in " ".join(server.cmdline())]

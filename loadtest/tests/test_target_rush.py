@@ -88,7 +88,7 @@ def test_rush_times_only_the_purchase(results: Path, run_target: RunTarget, tmp_
     assert [run["initial_stock"] for run in runs] == [8, 4, 1]
     assert {run["in_flight"] for run in runs} == {GATHERED_BUYERS}
     assert summary["target"]["host"] == host
-    assert len(summary["target"]["judged"]) == 3
+    assert len(summary["target"]["judged"]) == 3  # the orders, the answers and the stock
     latest = results / "latest"
     names = {path.name for path in latest.iterdir()}
     assert names == {"summary.json", "history.jsonl", "report.html", "target.md", "run.log"}

@@ -426,7 +426,10 @@ def test_results_path_that_is_not_a_folder_is_refused(
     capsys: pytest.CaptureFixture[str],
     file: str,
 ) -> None:
-    """A file exists at the path of the folder results/, or a folder at that of the link latest."""
+    """A file exists where the folder results/ should be, or a folder where the link latest should.
+
+    The command prints which path is blocked.
+    """
     monkeypatch.setattr(output, "VAR", tmp_path / "var")
     path = tmp_path / file
     path.parent.mkdir(parents=True, exist_ok=True)

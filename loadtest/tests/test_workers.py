@@ -108,7 +108,7 @@ def test_no_buyer_buys_if_a_worker_dies_before_the_rush_begins(tmp_path: Path, h
 def test_rush_is_unknown_if_a_worker_is_killed_before_its_report(tmp_path: Path, host: str) -> None:
     """Worker 1 is killed while its buyers wait before their purchase.
 
-    The buyers of worker 0 have bought all three units.
+    Before that, the buyers of worker 0 have bought all three units.
     """
     with HeldLocust(tmp_path, host, buy="1") as locust:
         master = locust.start_rush("--master", "--expect-workers", "2")
