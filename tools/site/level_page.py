@@ -45,13 +45,13 @@ def render_levels(*, live: bool = False) -> str:
         "live": live,
         "turns": pages.pack_json(views_by_world),
     }
-    main = Template(pages.read_part("levels/levels.html")).substitute(
+    content = Template(pages.read_part("levels/levels.html")).substitute(
         count=len(levels),
         ending=pages.read_part("levels/ending.html"),
         texts="\n".join(_render_solution(level, moves_by_world[level.world]) for level in levels),
     )
     return pages.render_page(
-        NAME, main, script_data=script_data, script="levels/levels.js", may_fetch=live
+        NAME, content, script_data=script_data, script="levels/levels.js", may_fetch=live
     )
 
 

@@ -169,7 +169,7 @@ def render_document_template() -> str:
 
 def render_step_through() -> str:
     """Return the site's first page, on which a visitor chooses which of two buyers moves next."""
-    main = Template(read_part("steps/index.html")).substitute(
+    content = Template(read_part("steps/index.html")).substitute(
         faults=len(read_recorded_faults()["faults"]) - 1,  # the rush of many buyers is no fault
         levels=len(read_levels()),
         story=_render_story(read_recorded_moves()["none"], STORY_TURN_ORDER),
@@ -178,7 +178,7 @@ def render_step_through() -> str:
         name: describe_turns(moves) for name, moves in read_recorded_moves().items()
     }
     script_data = {"turns": pack_json(views_by_strategy), "strategies": describe_strategies()}
-    return render_page("Step through", main, script_data=script_data, script="steps/steps.js")
+    return render_page("Step through", content, script_data=script_data, script="steps/steps.js")
 
 
 def _render_story(moves: Moves, turn_order: str) -> str:
@@ -221,14 +221,14 @@ def render_schedules() -> str:
         )
         for strategies in groups
     ]
-    main = Template(read_part("schedules/schedules.html")).substitute(
+    content = Template(read_part("schedules/schedules.html")).substitute(
         strategies=len(moves_by_strategy),
         patterns=len(groups),
         heads="".join(f'<th scope="col">{turn_order}</th>' for turn_order in TURN_ORDERS),
         bodies="\n".join(row_pairs),
         events=event_table.make_table(),
     )
-    return render_page("20 schedules", main)
+    return render_page("20 schedules", content)
 
 
 def group_by_outcomes(moves_by_strategy: Mapping[str, Moves]) -> list[list[str]]:

@@ -4,7 +4,8 @@ A world is a strategy with its database, its stock and the outside events that m
 An outside event is, for example, a pause of A's process or a restart of the locks' server.
 
 A schedule is a string of turns, such as `AAPBBG`. A turn is one letter: `A` or `B` for the next
-move of this buyer, or the letter of an outside event or of what follows it.
+move of this buyer, or the letter of an outside event. After an outside event, a turn may also be
+RESUME or KEEP_WAITING.
 """
 
 import json
@@ -126,7 +127,7 @@ class RecordedEvent(NamedTuple):
 def make_event(event: Sequence[Any]) -> RecordedEvent:
     """Return a recorded event as a RecordedEvent.
 
-    event  a list: the buyer, the kind, and the details
+    event  a list: the buyer, the kind, and then the details
     """
     return RecordedEvent(buyer=event[0], kind=event[1], details=list(event[2:]))
 

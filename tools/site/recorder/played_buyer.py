@@ -30,9 +30,8 @@ from tools.site.recorder.live import (
 #: Points of a purchase (shop/sale/points.py) that end a move here. A move also ends at the read of
 #: the stock and before the commit, as in live.py.
 STOP_POINTS = ("setnx:before_expire", "acquired")
-#: The strategies whose waiters poll the locks' server. Only strategies for which a restart or a
-#: failover is recorded are listed. Under any other such strategy, a waiter sends one request, which
-#: blocks on the server.
+#: The strategies with a recorded restart or failover of the locks' server, except `redis`. Their
+#: waiters poll the server. A waiter of `redis` sends one request, which blocks on the server.
 POLLING_STRATEGIES = ("setnx", "token", "token-watchdog")
 #: The ttl of the locks in schedules in which no ttl may expire. It is longer than a schedule takes
 #: even on a slow machine.

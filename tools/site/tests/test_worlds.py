@@ -41,7 +41,10 @@ MIN_SAMPLE_SIZE = 200
 
 
 def test_every_world_is_recorded_with_its_events() -> None:
-    """A recording has moves with each outside event of its world, and the number of schedules."""
+    """The recording of a world has moves with each of the world's outside events.
+
+    It also has the number of schedules with each event.
+    """
     recordings = read_worlds()
     assert list(recordings) == list(WORLDS)
     for name, recording in recordings.items():
