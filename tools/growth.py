@@ -292,10 +292,10 @@ def summarize_repetitions(runs: Sequence[Run]) -> list[str]:
     for (name, buyers, nodes), repetitions in runs_by_kind.items():
         if len(repetitions) > 1:
             spreads_ms = [run["arrival_spread_ms"] for run in repetitions]
-            as_expected = sum(run["as_expected"] for run in repetitions)
+            expected_count = sum(run["as_expected"] for run in repetitions)
             lines.append(
-                f"{name}, {buyers} buyers, {nodes} nodes: {as_expected} of {len(repetitions)} as "
-                f"expected; spread {min(spreads_ms):.0f} to {max(spreads_ms):.0f} ms, "
+                f"{name}, {buyers} buyers, {nodes} nodes: {expected_count} of {len(repetitions)} "
+                f"as expected; spread {min(spreads_ms):.0f} to {max(spreads_ms):.0f} ms, "
                 f"median {median(spreads_ms):.0f}"
             )
     return lines

@@ -105,7 +105,7 @@ def test_every_step_is_missing_for_a_strategy_in_no_table() -> None:
 
 
 def test_every_point_is_listed() -> None:
-    """shop/sale/points.py lists each point of a purchase for which the shop sends `point_reached`.
+    """The docstring of shop/sale/points.py lists each injection point that a purchase can reach.
 
     If this test fails, add the point to that docstring.
     """
