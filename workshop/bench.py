@@ -74,7 +74,7 @@ class Bench(Testbed):
         self._rush_count = 0
         #: The process that forks a process for each check. The first check starts it.
         self._check_server: subprocess.Popen[str] | None = None
-        #: The variables of all nodes; empty until the servers are started.
+        #: The environment variables of all nodes; empty until the servers are started.
         self.environment: dict[str, str] = {}
 
     def _start_servers(self) -> dict[str, str]:

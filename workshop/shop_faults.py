@@ -160,9 +160,8 @@ def _explain_inconclusive_cell(bench: Bench, fault: str) -> Refusal:
     """Find out whether the participant's file is the cause of an inconclusive cell.
 
     A cell is the result of the file under a fault. Cause the fault again, for the file and
-    SOUND_STRATEGY. If the file's cell is inconclusive again
-    although SOUND_STRATEGY is exact, return the refusal of the file. Otherwise raise Undecided,
-    because the machine may be the cause.
+    SOUND_STRATEGY. If the file's cell is inconclusive again although SOUND_STRATEGY is exact,
+    return the refusal of the file. Otherwise raise Undecided, because the machine may be the cause.
     """
     cell, control_cell = _run_with_control(bench, fault, SOUND_STRATEGY)
     if control_cell["verdict"] != "exact" or not _is_inconclusive(cell):

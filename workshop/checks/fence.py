@@ -100,8 +100,8 @@ def _check_other_product() -> Refusal | None:
 def _check_every_pause() -> Refusal | None:
     """Return a refusal if a purchase of buyer A goes wrong because A loses its lock in a pause.
 
-    A is paused just after it acquired the lock, before each of its statements, or before its
-    COMMIT: once in each purchase. _check_pause_at() explains when a purchase goes wrong.
+    In each purchase A is paused once: just after it acquired the lock, before one of its
+    statements, or before its COMMIT. _check_pause_at() explains when a purchase goes wrong.
     """
     open_sale(AMPLE_STOCK)
     statement_count = count_statements_of_a_purchase()

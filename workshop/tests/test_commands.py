@@ -225,7 +225,7 @@ def test_run_shows_the_first_story(out: Console, results_folder: Path) -> None:
 
 
 def test_run_without_new_results_shows_no_story(out: Console, results_folder: Path) -> None:
-    """A story is the timeline of an error under a fault. `run` shows only that of its own results.
+    """A story is the timeline of an error under a fault. `run` shows no story of an earlier run.
 
     The results in the folder are older than this run.
     """

@@ -84,7 +84,7 @@ def test_every_refusal_has_a_wrong_solution(lesson: Lesson) -> None:
 
 @EACH_LESSON
 def test_likely_refusals_are_at_most_five_of_the_lesson(lesson: Lesson) -> None:
-    """Each of them is a refusal of the lesson, or one that any exercise can get."""
+    """A likely refusal is a refusal of the lesson, or one that any exercise can get."""
     assert len(set(lesson.likely_refusals)) == len(lesson.likely_refusals) <= 5
     assert set(lesson.likely_refusals) <= {*lesson.refusals, *common_refusals()}
 
