@@ -116,7 +116,7 @@ class BaseLease:
         """Return the seconds for which the lease can still be trusted, without a round trip.
 
         The result stays right if the process is paused or, on Linux, the machine is suspended,
-        because the machine's clock goes on.
+        because `clock.now` goes on meanwhile.
 
         Returns:
             Seconds; 0 if the lease was released, handed over or lost, or is being released.

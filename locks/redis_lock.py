@@ -103,7 +103,8 @@ class RedisLock(Options[Lease], Lock):
             wait: Seconds to wait at most. 0: try once. None: no limit.
 
         Returns:
-            The lease. It is renewed until its release or `max_hold`, unless `renew` is False.
+            The lease. It is renewed until its release or `max_hold`, unless the lock has
+            renew=False.
 
         Raises:
             ValueError: `wait` is negative or not a number.

@@ -81,7 +81,7 @@ def _is_in_venv() -> bool:
 
 
 def check_system() -> Iterator[Diagnosis]:
-    """Check that the packages with the servers (wheels) exist for this system and processor.
+    """Check that the wheels of PostgreSQL and Valkey exist for this system and processor.
 
     In WSL, also check that the checkout is not on a Windows drive.
     """

@@ -109,21 +109,21 @@ def test_release_skips_a_waiter_whose_wait_has_ended(
     client: redis.Redis, lock: RedisLock, start_worker: StartWorker
 ) -> None:
     """The first waiter is a paused process. When its wait is over, the second one gets the lock."""
-    paused_waiter = start_worker()
+    waiting_worker = start_worker()
     with hold_lock(lock) as lease:
-        paused_waiter.send("acquire", name=lock.name, ttl=10, wait=0.5)
+        waiting_worker.send("acquire", name=lock.name, ttl=10, wait=0.5)
         wait_until_queued(lock, 1)
-        paused_waiter.pause()
+        waiting_worker.pause()
         next_waiter = start_waiter(lock)
         # Wait until the wait of the paused waiter has ended on the server's clock. The fence is the
         # time at which the lease was granted, in microseconds. Within 1 s after that the waiter was
         # queued, and its wait is 0.5 s.
         eventually(lambda: _read_clock(client) > lease.fence / 1e6 + 1.5)  # type: ignore[operator]
     next_waiter.result(1).release()
-    paused_waiter.resume()
+    waiting_worker.resume()
     # With its last poll the resumed waiter may acquire the lock, which is free now.
-    if paused_waiter.read_reply() != "LockTimeout":
-        assert paused_waiter.run("release") == "released"
+    if waiting_worker.read_reply() != "LockTimeout":
+        assert waiting_worker.run("release") == "released"
     assert not lock.locked()
 
 

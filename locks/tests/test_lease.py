@@ -188,21 +188,21 @@ def test_paused_waiter_does_not_trust_an_expired_grant(
 
     It must not trust the wake-up, but wait until the next holder releases the lock.
     """
-    paused_waiter = start_worker()
+    waiting_worker = start_worker()
     with hold_lock(lock):
-        paused_waiter.send("acquire", name=lock.name, ttl=0.3, wait=30)
+        waiting_worker.send("acquire", name=lock.name, ttl=0.3, wait=30)
         wait_until_queued(lock, 1)
-        paused_waiter.pause()
+        waiting_worker.pause()
     waiter_token = lock.inspect().owner
     assert waiter_token is not None
     with hold_lock(lock) as lease:  # acquired when the lease of the paused waiter has expired
-        paused_waiter.resume()
+        waiting_worker.resume()
         # The waiter has polled, and is queued again.
         eventually(lambda: lock.inspect().waiters == (waiter_token,))
         assert lock.inspect().owner == lease.token
-    waiter_lease = paused_waiter.read_reply()
+    waiter_lease = waiting_worker.read_reply()
     assert waiter_lease["fence"] > (lease.fence or 0)
-    assert paused_waiter.run("release") == "released"
+    assert waiting_worker.run("release") == "released"
 
 
 def test_renewed_or_extended_lease_keeps_its_fence_known(client: redis.Redis) -> None:

@@ -37,7 +37,7 @@ def test_public_names_are_the_documented_ones(make_lock: MakeLock) -> None:
 def test_lock_has_one_holder_and_fences_rise(make_lock: MakeLock) -> None:
     """Twenty threads use the lock. Each fence is higher than the one before."""
     lock = make_lock()
-    block_guard = threading.Lock()  # held in the block, so a second holder would not get it
+    block_guard = threading.Lock()  # held in each `with` block, so a second holder cannot take it
     fences = []
 
     def hold_and_record() -> None:
@@ -47,8 +47,8 @@ def test_lock_has_one_holder_and_fences_rise(make_lock: MakeLock) -> None:
             lease.check()
             block_guard.release()
 
-    for thread in [run_in_thread(hold_and_record) for _ in range(20)]:
-        thread.result(30)
+    for future in [run_in_thread(hold_and_record) for _ in range(20)]:
+        future.result(30)
     assert fences == sorted(set(fences))
 
 

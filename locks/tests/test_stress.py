@@ -12,7 +12,7 @@ CLEAN_ENDS = [{"left": {"waiters": 0}}] * PROCESS_COUNT
 
 @pytest.mark.parametrize("lock_kind", LOCK_KINDS)
 def test_stressed_lock_has_one_holder_at_a_time(lock_kind: str) -> None:
-    """This stress test takes 6 s. `python -m locks.tests.stress --seconds 300` takes longer."""
+    """Run the stress test for 6 s. `python -m locks.tests.stress --seconds 300` runs it longer."""
     summary = run(lock_kind, seconds=6)
     assert summary["wrong"] == []
     assert summary["writes"] > 10

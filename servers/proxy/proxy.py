@@ -264,7 +264,7 @@ class Proxy:
 def _bind_to_port(port: int) -> socket.socket:
     """Return a new socket that is bound to this port, or to a free port if `port` is 0."""
     new_socket = socket.socket()
-    # The reserving socket and the listening socket share the port.
+    # A proxy binds two sockets to its port: one reserves the port, the other listens.
     new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     new_socket.bind(("127.0.0.1", port))
     return new_socket

@@ -51,6 +51,7 @@ def test_doctor_outside_a_venv_advises_make_install(project: ProjectCopy) -> Non
 
 
 def test_server_that_does_not_start_is_reported_with_its_log(project: ProjectCopy) -> None:
+    """The configuration of PostgreSQL contains an unknown parameter."""
     project.run(sys.executable, *DOCTOR)  # so that the data folder exists
     configuration = project.data / "postgresql.conf"
     text = configuration.read_text()
@@ -158,6 +159,7 @@ def test_missing_parts_of_the_machine_are_reported_with_advice(
 def test_servers_that_are_not_checked_are_not_reported_as_missing(
     project: ProjectCopy, variables: dict[str, str], line: str
 ) -> None:
+    """A server is not checked if its address is in another variable, or if it is no PostgreSQL."""
     doctor_run = project.run(sys.executable, *DOCTOR, **variables)
     assert f"ok  {line}" in doctor_run.stdout
     assert doctor_run.returncode == 0

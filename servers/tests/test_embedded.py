@@ -1,7 +1,7 @@
 """The embedded servers: a PostgreSQL and a Valkey from Python wheels, used by an ordinary user.
 
 All processes of a checkout share the servers. The last process that uses them stops them. They are
-usable after any crash. Each process that uses them is called a user here (ProcessWithServers).
+usable after any crash. A ProcessWithServers is a process that uses them.
 """
 
 import os
@@ -29,45 +29,45 @@ def test_two_processes_share_the_servers(project: ProjectCopy) -> None:
 
     A database that a process created, here run_1, is removed when the process ends.
     """
-    with ProcessWithServers(project) as last_user:
+    with ProcessWithServers(project) as last_process:
         servers = [project.find_postgres(), project.find_valkey()]
-        with ProcessWithServers(project) as user:
-            assert user.database_url == last_user.database_url
-            assert user.redis_url == last_user.redis_url
-            user.evaluate("fork_a_child_that_ends()")
-            psycopg.connect(user.evaluate("embedded.create_database('run_1')")).close()
-            assert last_user.list_databases() >= {"oversold", "run_1"}
+        with ProcessWithServers(project) as process:
+            assert process.database_url == last_process.database_url
+            assert process.redis_url == last_process.redis_url
+            process.evaluate("fork_a_child_that_ends()")
+            psycopg.connect(process.evaluate("embedded.create_database('run_1')")).close()
+            assert last_process.list_databases() >= {"oversold", "run_1"}
         assert not any(map(is_gone, servers))
-        assert "run_1" not in last_user.list_databases()
+        assert "run_1" not in last_process.list_databases()
     assert_gone(*servers)
 
 
-def test_terminated_user_stops_the_servers_too(project: ProjectCopy) -> None:
+def test_terminated_process_stops_the_servers_too(project: ProjectCopy) -> None:
     """The servers stop when SIGTERM ends the only process that uses them."""
-    user = ProcessWithServers(project)
+    terminated_process = ProcessWithServers(project)
     servers = [project.find_postgres(), project.find_valkey()]
-    user.process.send_signal(signal.SIGTERM)
-    assert user.end_and_wait() == 128 + signal.SIGTERM
+    terminated_process.process.send_signal(signal.SIGTERM)
+    assert terminated_process.end_and_wait() == 128 + signal.SIGTERM
     assert_gone(*servers)
 
 
-def test_next_user_cleans_up_after_a_killed_user(project: ProjectCopy) -> None:
+def test_next_process_cleans_up_after_a_kill(project: ProjectCopy) -> None:
     """A killed process leaves its child, its database and the servers."""
-    killed_user = ProcessWithServers(project)
-    killed_user.evaluate("embedded.create_database('run_2')")
-    child = psutil.Process(killed_user.evaluate("start_child()"))
+    killed_process = ProcessWithServers(project)
+    killed_process.evaluate("embedded.create_database('run_2')")
+    child = psutil.Process(killed_process.evaluate("start_child()"))
     servers = [project.find_postgres(), project.find_valkey()]
-    killed_user.kill()
+    killed_process.kill()
     assert not any(map(is_gone, [child, *servers]))  # the killed process had no time to clean up
-    with ProcessWithServers(project) as user:
+    with ProcessWithServers(project) as process:
         assert_gone(child)
-        assert "run_2" not in user.list_databases()
-        # The new user uses the servers that the killed user has left, without a restart.
+        assert "run_2" not in process.list_databases()
+        # The new process uses the servers that the killed process has left, without a restart.
         assert [project.find_postgres(), project.find_valkey()] == servers
     assert_gone(*servers)
 
 
-def test_killed_valkey_is_replaced_for_the_next_user(project: ProjectCopy) -> None:
+def test_killed_valkey_is_replaced_for_the_next_process(project: ProjectCopy) -> None:
     """The next process that uses the servers starts Valkey again, while the first still runs."""
     with ProcessWithServers(project):
         project.find_valkey().kill()
@@ -76,16 +76,20 @@ def test_killed_valkey_is_replaced_for_the_next_user(project: ProjectCopy) -> No
 
 
 def test_postgresql_keeps_its_data_after_a_restart_and_sigkill(project: ProjectCopy) -> None:
-    with ProcessWithServers(project) as user, psycopg.connect(user.database_url) as connection:
+    """The data outlast the normal stop when the last process ends, and later a SIGKILL."""
+    with (
+        ProcessWithServers(project) as process,
+        psycopg.connect(process.database_url) as connection,
+    ):
         connection.execute("CREATE TABLE kept AS SELECT 43 AS number")
-    killed_user = ProcessWithServers(project)
-    assert killed_user.sql("TABLE kept") == [(43,)]
+    killed_process = ProcessWithServers(project)
+    assert killed_process.sql("TABLE kept") == [(43,)]
     postgres, valkey = project.find_postgres(), project.find_valkey()
     postgres.kill()
-    killed_user.kill()
+    killed_process.kill()
     assert (project.data / "postmaster.pid").exists()  # a killed server leaves this file
-    with ProcessWithServers(project) as user:
-        assert user.sql("TABLE kept") == [(43,)]
+    with ProcessWithServers(project) as process:
+        assert process.sql("TABLE kept") == [(43,)]
     assert_gone(postgres, valkey)
 
 
@@ -109,8 +113,8 @@ def test_stale_pid_of_another_program_does_not_prevent_start(project: ProjectCop
             file.write_text("\n".join(lines) + "\n")
             for path in (file.parent, file):
                 shutil.chown(path, project.data.owner(), project.data.group())
-        with ProcessWithServers(project) as user:
-            assert user.list_databases() >= {"oversold"}
+        with ProcessWithServers(project) as process:
+            assert process.list_databases() >= {"oversold"}
             assert project.find_postgres().pid != other_pid
         # The process that has the stale pid was not stopped.
         assert other_connection.execute("SELECT 1").fetchone() == (1,)
@@ -126,8 +130,8 @@ def test_postgresql_is_durable_and_both_servers_are_local(project: ProjectCopy) 
         "unix_socket_permissions": "0700",
         "max_connections": "1000",
     }
-    with ProcessWithServers(project) as user:
-        settings = dict(user.sql("SELECT name, setting FROM pg_settings"))
+    with ProcessWithServers(project) as process:
+        settings = dict(process.sql("SELECT name, setting FROM pg_settings"))
         connections = project.find_valkey().net_connections("inet")
     assert settings.items() >= expected_settings.items()
     listening_addresses = {
@@ -158,6 +162,7 @@ def run_manage_py(project: ProjectCopy, *arguments: str) -> str:
 
 
 def test_unwritable_files_are_refused_with_advice(project: ProjectCopy) -> None:
+    """The lock file of the registry, var/lock, is read-only."""
     if os.getuid() == 0 and not project.command_prefix:
         pytest.skip("root needs setpriv (util-linux) to become an ordinary user")
     ProcessWithServers(project).end_and_wait()  # the first process with servers creates var/lock
@@ -192,7 +197,8 @@ def test_wheel_may_be_in_an_unusual_path(tmp_path: Path, monkeypatch: pytest.Mon
 def test_start_waits_for_a_server_that_another_process_is_starting(tmp_path: Path) -> None:
     """start() finds a running server that is not ready yet, and waits for it.
 
-    The process that started the server may have ended before the server was ready.
+    Another process has just started the server. Here the test writes the status `starting` into
+    postmaster.pid, as if the server was not ready, and `ready` after 0.3 s.
     """
     server = Postgres(tmp_path / "data", runtime_folder=make_runtime_folder())
     server.start()

@@ -55,6 +55,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.usefixtures("require_server")
 def test_server_starts_answers_and_stops(folder: Path) -> None:
+    """The server listens on no TCP port, and needs little space for a new data folder."""
     with (folder / "log").open("wb") as log:
         server = MariaDB(folder, log=log, options={"innodb_snapshot_isolation": "ON"})
         pid = server.start()

@@ -39,6 +39,7 @@ def start_program(tmp_path: Path, program: str) -> ServerProcess:
 
 
 def test_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
+    """stop() sends SIGTERM, and 0.1 s later SIGKILL to the whole session of the process."""
     ignore_sigterm = (
         "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     )
@@ -53,6 +54,7 @@ def test_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path
 
 
 def test_stop_kills_the_children_of_a_killed_server(tmp_path: Path) -> None:
+    """The server is killed by SIGKILL, but its child still runs. stop() then kills the child."""
     program = f"import subprocess, sys; {START_CHILD}; print(child.pid); child.wait()"
     server = start_program(tmp_path, program)
     # tail() returns the end of the log. The program prints the child's pid there.

@@ -138,7 +138,10 @@ def test_delayed_bytes_are_delivered_by_pass_on(
     reply: bytes,
     stored_value: str | None,
 ) -> None:
-    """If a black hole begins before pass_on(), the bytes are dropped and the connection is cut."""
+    """pass_on() delivers the bytes that delay() has held back, before their delay is over.
+
+    But if a black hole begins before pass_on(), the bytes are dropped and the connection is cut.
+    """
     with socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
         proxy.delay(60)
         client.sendall(b"SET delayed 1\r\n")
@@ -255,6 +258,7 @@ def _is_linked(replica: redis.Redis) -> bool:
 
 
 def test_stopped_proxy_leaves_no_thread_port_or_socket(valkey: embedded.Valkey) -> None:
+    """Start and stop a proxy that listens on a port, and a proxy that listens on a Unix socket."""
     threads_before = set(threading.enumerate())
     folder = Path(tempfile.mkdtemp(prefix="oversold-"))  # short, as a socket's path must be
     tcp_proxy = Proxy(("127.0.0.1", valkey.port))
@@ -277,13 +281,14 @@ def test_stopped_proxy_leaves_no_thread_port_or_socket(valkey: embedded.Valkey) 
             proxy.stop()  # a second stop has no effect
         assert_cut(tcp_client)
     assert set(threading.enumerate()) <= threads_before
-    listen_on(tcp_proxy.port)
+    listen_on(tcp_proxy.port)  # fails if the port is still taken
     folder.rmdir()  # fails if the socket is left in the folder
     with pytest.raises(RuntimeError, match=r"call start\(\) first"):
         tcp_proxy.cut()
 
 
 def test_stopped_proxy_cuts_connections_that_it_is_accepting(valkey: embedded.Valkey) -> None:
+    """stop() runs just after the clients have connected, so the proxy may not have accepted all."""
     for _ in range(20):
         proxy = Proxy(("127.0.0.1", valkey.port))
         proxy.start()

@@ -41,6 +41,10 @@ def test_set_nx_with_a_lost_reply_leaves_the_key(
 def test_request_in_pieces_is_matched_after_other_bytes(
     proxy: Proxy, direct_client: redis.Redis, piece_bytes: int
 ) -> None:
+    """A client sends a request in pieces of `piece_bytes`. The rule still recognizes the request.
+
+    The rule has the argument `after`, so the client must first send those bytes.
+    """
     rule = proxy.lose_reply(b"lock:split", after=b"PRODUCT:apple")
 
     def send(text: bytes) -> None:

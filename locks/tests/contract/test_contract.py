@@ -33,7 +33,7 @@ def test_waiters_are_served_in_order_of_arrival(factory: LockFactory) -> None:
 def test_lock_has_one_holder_and_every_waiter_gets_it(factory: LockFactory) -> None:
     """Six threads share one lock object. Each holds it ten times, and adds 1 to a counter."""
     lock = factory.make_lock("counter")
-    block_guard = threading.Lock()  # held in the block, so a second holder would not get it
+    block_guard = threading.Lock()  # held in each `with` block, so a second holder cannot take it
     counter = 0
     tokens = set()
 
@@ -49,8 +49,8 @@ def test_lock_has_one_holder_and_every_waiter_gets_it(factory: LockFactory) -> N
                 counter = counter_before + 1
                 block_guard.release()
 
-    for thread in [run_in_thread(increment_ten_times) for _ in range(6)]:
-        thread.result(30)
+    for future in [run_in_thread(increment_ten_times) for _ in range(6)]:
+        future.result(30)
     assert counter == 6 * 10
     assert len(tokens) == 6 * 10  # each acquisition has its own token
     assert is_free(lock)
