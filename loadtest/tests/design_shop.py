@@ -63,7 +63,7 @@ class ConfirmedTarget(DesignTarget):
 class NameTarget(DesignTarget):
     """A target that buys as buyer.name, and reads no order numbers.
 
-    The name, unlike buyer.key, is the same in every rush. So the customers of all rushes are equal.
+    The name, unlike buyer.key, is the same in every rush. So all rushes have the same customers.
     """
 
     def buy(self, buyer: Buyer) -> Any:

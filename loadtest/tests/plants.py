@@ -201,7 +201,7 @@ def sell_a_unit_of_an_empty_stock(rush: RecordedRush) -> None:
 def sell_one_unit_twice(rush: RecordedRush) -> None:
     """Let buyer 1 read the full stock, as buyer 0 did.
 
-    Under these strategies, the stock that an order saw is the number of its unit.
+    Under these strategies, the stock that is read for an order is the number of its unit.
     """
     set_stock_seen(rush, 1, rush.stock)
 
@@ -409,7 +409,7 @@ def sell_to_a_stranger(rush: RecordedRush) -> None:
 def buy_with_a_foreign_key(rush: RecordedRush) -> Any:
     """Let the request and the order of buyer 1 have a key that belongs to no buyer of the rush.
 
-    Return arguments of Judgement(): the keys and the number of the buyers, without buyer 1.
+    Return arguments of Judgement(): the keys and the number of all buyers except buyer 1.
     """
     foreign_key = "stranger"
     for event in rush.history.events:

@@ -40,7 +40,7 @@ from servers.process import ServerProcess
 
 CONFIGURATION_FOLDER = ROOT / "deploy" / "docker"
 #: Directives that need nginx 1.27. The tests remove them, because the installed nginx may be older.
-#: `resolve` is for nodes whose IP addresses change, which they do not in these tests.
+#: `resolve` is for nodes whose IP addresses change. In these tests they do not change.
 #: `keepalive_min_timeout` is for clients that reuse a connection during a reload. The clients of
 #: these tests use each connection for one request.
 DIRECTIVES_OF_1_27 = re.compile(r" resolve\b|^ *keepalive_min_timeout .*\n", re.MULTILINE)

@@ -276,9 +276,9 @@ def test_key_that_is_left_under_a_fault_is_found(
 ) -> None:
     """A key is left on the lock server in the sale of `redis`, and the cell of `redis` reports it.
 
-    A cell is the judged sale of a strategy under a fault.
-    If the key does not contain the product of a sale, it may be from any strategy. So the cell of
-    `row-lock` reports it too. The cell of the next fault does not report the key.
+    A cell is the judged sale of a strategy under a fault. If the key does not contain the product
+    of a sale, it may be from any strategy. So the cell of `row-lock` reports it too. The cell of
+    the next fault does not report the key.
     """
 
     class LeavesKey(SlowFault):

@@ -363,7 +363,11 @@ def test_projected_lesson_hides_its_answer_and_fills_the_forms(
 def test_facilitator_enters_the_votes_and_then_shows_the_answer(
     stack: Stack, context: BrowserContext, page_log: PageLog
 ) -> None:
-    """Lesson 4 has a question with four answers, a to d. The right answer is d."""
+    """Lesson 4 has a question with four answers, a to d. The right answer is d.
+
+    When the facilitator has entered the votes, the page shows them, but not the right answer. That
+    is shown only after a press of the button "Show the answer".
+    """
     with open_page(context, stack, page_log, "/?lesson=4&lock=redis") as page:
         lesson = page.locator(".lesson")
         expect(lesson.locator("meter")).to_have_count(0)

@@ -107,7 +107,7 @@ def test_sold_out_after_a_read_of_one_unit_is_exact(lock: str) -> None:
 def test_sold_out_after_a_retry_is_exact(lock: str) -> None:
     """The last buyer's purchase first reads that a unit is left.
 
-    Then it has to try again, because another buyer was faster, and reads that none is left.
+    Another buyer is faster, so the purchase has to try again. Then it reads that no unit is left.
     """
     rush = RecordedRush(lock)
     plants.answer_all_at_the_end(rush)
@@ -206,7 +206,7 @@ def test_end_of_a_commit_may_be_missing_if_the_answer_was_lost() -> None:
 def test_reentrant_lock_has_one_token_in_one_thread() -> None:
     """The token of the strategy `reentrant` is the id of a thread.
 
-    So the buyers whom one thread served have the same token. Each thread has another token.
+    So the buyers whom one thread served have the same token. The tokens of two threads differ.
     """
     rush = RecordedRush("reentrant")
     for kind in ("acquired", "release", "released"):

@@ -56,7 +56,7 @@ def list_required_fields_of_record(record: dict[str, Any], kind: EventKind | Non
     """Return the names of the fields that must not be missing in an order or in an event.
 
     All fields are required, except those that are None, the field `error`, which no rule uses, and
-    the field `node` of a buyer's event, which not every run has.
+    the field `node` of a buyer's event, which some runs do not have.
 
     record  the order or the event
     kind    the kind of the event; None for an order

@@ -45,7 +45,7 @@ class ShopOfTwoUnits(Shop):
         super().__init__("http://127.0.0.1:9", token="")
 
     def wait_for_settled_sale(self, number: int, *, seconds: float = 0.0) -> dict[str, Any]:
-        """Return the report of the sale, by default without a wait: no further order is written."""
+        """Return the report of the sale. By default, do not wait for orders to be written."""
         return super().wait_for_settled_sale(number, seconds=seconds)
 
     def _request_json(

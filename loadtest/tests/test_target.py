@@ -227,8 +227,8 @@ def make_case(
             oversold=2,
             **WITH_NUMBERS,
         ),
-        # The shop answered wrongly, or the target's read() took a refusal for a sale. The judge
-        # cannot know which, so the verdict is `unknown`.
+        # Either the shop answered wrongly, or the target's read() returned `sold` for a refusal.
+        # The judge cannot know which, so the verdict is `unknown`.
         make_case(
             "more answers sold than orders listed",
             StubTarget(make_buyer_orders(0, 1, 2, 3), stock_left=0),

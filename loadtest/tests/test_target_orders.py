@@ -362,7 +362,7 @@ def test_orders_may_return_0_first_and_then_a_list() -> None:
 def test_changed_order_of_an_earlier_customer_is_found(
     earlier_orders_now: list[Order], sold_count: int, message: str
 ) -> None:
-    """Before the rush the shop has the orders old-1 and old-2.
+    """Before the rush the shop has the orders old-1 of ann and old-2 of bob.
 
     earlier_orders_now  what the shop lists of these two orders after the rush
     sold_count          how many of the six buyers are answered `sold`, and have an order

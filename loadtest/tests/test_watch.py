@@ -1,7 +1,7 @@
 """Work that needs servers is abandoned when a server ends, or when a disk is full.
 
-The second argument of run_while_servers_live() is a function. It returns a message on a server that
-has ended, or "" while all servers run.
+The second argument of run_while_servers_live() is a function. It returns a message about a server
+that has ended, or "" while all servers run.
 """
 
 import tempfile
@@ -18,7 +18,7 @@ from loadtest.stack.stack import Stack
 from loadtest.stack.watch import run_while_servers_live
 from servers.embedded import VAR
 
-#: The message on a server that has ended.
+#: The message about a server that has ended.
 END_MESSAGE = "node A ended; see the log"
 
 
@@ -47,7 +47,7 @@ def test_error_of_the_work_is_raised(error: Exception) -> None:
 
 
 def test_waiting_work_is_abandoned_when_a_server_ends(end_of_test: threading.Event) -> None:
-    """A server ends after the work has begun to wait. The work itself would wait for ever."""
+    """A server ends while work() waits for an event, which is set only after the test."""
     has_begun = threading.Event()
 
     def work() -> None:
@@ -61,8 +61,8 @@ def test_waiting_work_is_abandoned_when_a_server_ends(end_of_test: threading.Eve
 def test_error_is_explained_by_a_server_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work fails because a server has ended, and the end of the server is noticed later.
 
-    Then StackError is raised, with the message on the server and the error of the work as its
-    cause.
+    Then StackError is raised. It has the message about the server, and its cause is the error of
+    the work.
     """
     # No regular check of the servers comes before the error of the work.
     monkeypatch.setattr(watch, "POLL_INTERVAL_SECONDS", 60.0)
