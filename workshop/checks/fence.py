@@ -38,7 +38,7 @@ from workshop.checks.purchases import (
 )
 from workshop.refusal import Refusal
 
-#: The outcomes that a buyer may get after its lock has ended. They mean that nothing was sold, and
+#: The outcomes that a buyer may get after it lost its lock. They mean that nothing was sold, and
 #: that the buyer should try again.
 OUTCOMES_OF_LATE_HOLDER = ("lost", "busy")
 #: Codes of refusals that a missing row lock can cause. If the participant's code calls
@@ -117,8 +117,8 @@ def _check_every_pause() -> Refusal | None:
 def _check_pause_at(point_name: str, *, before_statement: int = 0) -> Refusal | None:
     """Pause buyer A during its purchase, and return a refusal if the purchase goes wrong.
 
-    During the pause A's lock ends, and buyer B buys if it can. A's purchase goes wrong if an update
-    is lost, if A sells although B has sold, or if A's outcome is neither `sold` nor one of
+    During the pause A loses its lock, and buyer B buys if it can. A's purchase goes wrong if an
+    update is lost, if A sells although B has sold, or if A's outcome is neither `sold` nor one of
     OUTCOMES_OF_LATE_HOLDER. If A's purchase ends without a pause, return None.
 
     point_name        the injection point at which A is paused: `acquired`, `paused` or `at_commit`
@@ -184,7 +184,7 @@ def _find_code_of_lost_update(statements_of_a: Sequence[str], b_has_sold: bool) 
 def _explain_late_sale(
     sale: int, fence_of_b: int | None, fence_of_row: int, story: Sequence[str]
 ) -> Refusal:
-    """Return the refusal if buyer A bought after buyer B although A's lock had ended.
+    """Return the refusal if buyer A bought after buyer B although A had lost its lock.
 
     A was paused after it had acquired the lock and before its first statement.
 
@@ -220,7 +220,7 @@ def _uses_fence_of_product(text: str) -> bool:
 def _check_two_reads() -> Refusal | None:
     """Return a refusal if buyers A and B read the same stock and one erases the other's update.
 
-    A reads, and A's lock ends. B reads, too, unless B is blocked. Then A writes, and B after A.
+    A reads, and then loses its lock. B reads, too, unless B is blocked. Then A writes, and then B.
     """
     sale = open_sale(AMPLE_STOCK)
     with Interleaving() as run:

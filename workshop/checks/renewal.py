@@ -28,7 +28,7 @@ FRACTIONAL_TTLS_SECONDS = (0.7, 1.25, 1.75)
 #: The ttl of a working holder's lock. Long enough for a busy laptop: a correct exercise leaves a
 #: third of the ttl for delays.
 WORKING_TTL_SECONDS = 1.2
-#: How long the holder works. A lock that is not renewed ends meanwhile.
+#: How long the holder works. A lock that is not renewed expires meanwhile.
 WORK_SECONDS = 1.6 * WORKING_TTL_SECONDS
 #: If a renewal is late by more than this part of the ttl, the machine is too slow, and the check
 #: raises Undecided.
@@ -156,7 +156,10 @@ def _check_fractional_ttls(probe: Probe) -> Refusal | None:
 
 
 def _check_renewal_between_commands(probe: Probe) -> Refusal | None:
-    """Return a refusal if A renews a lock that B acquired between two commands of the renewal."""
+    """Return a refusal if buyer A renews a lock of buyer B.
+
+    B acquires the lock between two commands of A's renewal.
+    """
 
     def hand_lock_to_b(lock: Any, number: int) -> None:
         probe.plain_client.set(lock.key, "b", px=REMAINING_MS)
@@ -186,7 +189,7 @@ def _has_b_kept_its_lock(probe: Probe, key: str) -> bool:
 
 
 def _check_working_holder(probe: Probe) -> Refusal | None:
-    """Return a refusal if the lock ends while its holder works and one renewal is lost.
+    """Return a refusal if the lock expires while its holder works and one renewal is lost.
 
     `lock.PERIOD` is the participant's time between two renewals, as a fraction of the ttl. A value
     that is not a number, or that leads to more than MAX_RENEWALS, is refused, too. Raises Undecided
@@ -249,7 +252,7 @@ def _work_with_a_lost_renewal(probe: Probe, lock: Any) -> Work:
 
 
 def _explain_ended_lock(probe: Probe, lock: Any, work: Work) -> Refusal:
-    """Return the refusal for a lock that ended while its holder, buyer A, worked.
+    """Return the refusal for a lock that expired while its holder, buyer A, worked.
 
     Raises Undecided if the machine, and not the participant's code, was too slow.
     """

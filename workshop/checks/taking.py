@@ -42,7 +42,7 @@ WRONG_UNIT_RATIO = 0.2
 #: A measurement that takes longer is repeated, because a lock with SHORT_TTL_SECONDS may have
 #: ended meanwhile.
 MAX_MEASUREMENT_SECONDS = SHORT_TTL_SECONDS / 1.2
-#: Time after which a lock with SHORT_TTL_SECONDS has certainly ended.
+#: Time after which a lock with SHORT_TTL_SECONDS has certainly expired.
 EXPIRY_SECONDS = 1.2 * SHORT_TTL_SECONDS
 #: Time between two tries of a buyer who tries again until it gets the lock.
 RETRY_PAUSE_SECONDS = 0.02
@@ -239,7 +239,7 @@ def _explain_remaining_key(probe: Probe, lock: Any) -> Refusal | None:
 
 
 def _check_release_after_refusal(probe: Probe) -> Refusal | None:
-    """Return a refusal if A cannot release its lock after buyer B has failed to get it."""
+    """Return a refusal if buyer A cannot release its lock after buyer B has failed to get it."""
     lock = probe.make_lock()
     lock.try_lock("a")
     held_by_a = probe.read_state(lock.key).text
@@ -275,7 +275,10 @@ def _check_other_process(probe: Probe) -> Refusal | None:
 
 
 def _check_rival_between_commands(probe: Probe) -> Refusal | None:
-    """Return a refusal if both A and B get the lock when B tries between two of A's commands."""
+    """Return a refusal if the buyers A and B get the lock at the same time.
+
+    B tries to get the lock between two commands of A's try_lock().
+    """
     tries_of_b: list[bool] = []  # for each try of B: whether B got the lock
 
     def let_b_try_twice(lock: Any, number: int) -> None:
@@ -650,7 +653,10 @@ def _check_release_of_free_lock(probe: Probe) -> Refusal | None:
 
 
 def _check_release_between_commands(probe: Probe) -> Refusal | None:
-    """Return a refusal if A's release frees a lock that B acquired between two of A's commands."""
+    """Return a refusal if buyer A's release affects a lock of buyer B, or returns True.
+
+    B acquires the lock between two commands of A's release.
+    """
     #: Key -> its state just after B has acquired the lock.
     states_of_b: dict[str, KeyState] = {}
 
