@@ -84,9 +84,10 @@ class Actor:
         return True
 
     def is_between_steps(self) -> bool:
-        """Return whether the call has reached neither its next step nor its end since `go`.
+        """Return whether the call has not yet reached its next step or its end since `go`.
 
-        Call this before `wait_until_settled`, which takes the step or the end out of the queue.
+        In that case the call runs, or waits for another call. Call this method before
+        `wait_until_settled`, which takes the step or the end out of the queue.
         """
         return self._reached_steps.empty()
 

@@ -43,7 +43,7 @@ def install_points(
 ) -> Iterator[None]:
     """Until the block ends, call `stop` in every thread that reaches one of the points in `at`.
 
-    The statements of the thread that enters the block are not points.
+    The thread that enters the block is never stopped before a statement.
 
     Args:
         stop: Called in the thread that is about to make a step, with the text of the step.

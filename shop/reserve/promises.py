@@ -167,8 +167,8 @@ _open_sales_lock = threading.Lock()
 def find_open_sale(product: str, *, outdated_sale: Stock | None = None) -> Stock:
     """Return the product's open sale, from this process's cache or from the database.
 
-    Redis has a counter for each open sale: the number of units that it has not sold yet. If the
-    sale is read from the database, and Redis has no counter for it, the counter is created. The
+    A counter in Redis has the number of units of the sale that are not promised to buyers. If the
+    sale is read from the database, and the counter does not exist, the counter is created. The
     `amount` of a cached sale is outdated; use the counter instead.
 
     outdated_sale  a cached sale that must not be returned, because it may be closed

@@ -172,9 +172,9 @@ def acknowledge(entry_endings: Sequence[EntryEnding]) -> int:
     """Delete these promises from the stream: their orders are written, or cannot be written.
 
     A promise is a unit that Redis has sold to a buyer. Redis counts the deleted promises by their
-    ending, and moves broken promises to BROKEN_STREAM.
-    Return how many were deleted; other consumers may have deleted the rest. After redis.RedisError
-    the promises will be settled again, which has no effect.
+    ending, and moves broken promises to BROKEN_STREAM. Return how many were deleted; other
+    consumers may have deleted the rest. After redis.RedisError the promises will be settled again,
+    which has no effect.
     """
     keys = [STREAM, BROKEN_STREAM]
     args: list[str | int] = [KEY_LIFETIME_MS, MAX_BROKEN_ENTRIES]

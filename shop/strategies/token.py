@@ -27,7 +27,7 @@ from shop.strategies.shared.polling_lock import PollingLock
 
 
 class TokenLock(PollingLock):
-    """A lock that is acquired with SET NX PX. A script deletes it if its value is the token."""
+    """A lock that is acquired with SET NX PX. A script deletes the key if it has the token."""
 
     def try_lock(self, token: str) -> bool:
         return bool(self.client.set(self.key, token, nx=True, px=self.ttl_ms))

@@ -68,7 +68,9 @@ def test_conditional_update_passes_in_every_order() -> None:
     started_at = time.monotonic()
     runs = interleave(*TWO_CORRECT_BUYS, before=reset_to_one_unit, check=check_sold_once)
     assert time.monotonic() - started_at < 30
-    assert len(runs) >= 6  # fewer than 20: orders that lead to the same turns are run once
+    # The second call begins after one, two or three steps of the first call, and either call may be
+    # first. That makes six orders. Orders that lead to the same turns are run once.
+    assert len(runs) >= 6
     assert all(sorted(run.results) == [200, 409] for run in runs)
     assert any(step.text == "COMMIT" for step in runs[0].steps)
 
@@ -112,7 +114,8 @@ def test_timeline_shows_a_wait_outside_the_database() -> None:
 def test_slow_statement_does_not_count_as_waiting() -> None:
     """A call whose statement is slow, but waits for no lock, does not count as waiting.
 
-    Before its first statement, while it connects, a call may count as waiting.
+    The test ignores the time before the first statement: a call that still connects to the
+    database may count as waiting.
     """
 
     def sleep() -> None:
@@ -307,6 +310,8 @@ def test_wrong_answer_before_a_rollback_is_found() -> None:
 
 
 def test_exception_of_a_check_is_shown_with_the_timeline() -> None:
+    """The check expects one sold unit. If there are two, get() raises MultipleObjectsReturned."""
+
     def check(run: Run) -> None:
         Sold.objects.get()
 
