@@ -48,8 +48,8 @@ _purchase: ContextVar[TracedPurchase | None] = ContextVar("purchase", default=No
 def install_hooks() -> None:
     """Install the function that pauses, stops and records purchases.
 
-    The shop calls this function at each point of a purchase, which is a named place in the code,
-    such as `after_read`.
+    The shop calls the installed function at each point of a purchase. A point is a named place in
+    the code, such as `after_read`.
     """
     pauses_seconds = {
         name: float(milliseconds) / 1000 for name, milliseconds in settings.SHOP_DEMO_PAUSES.items()
@@ -149,7 +149,7 @@ class TracedPurchase:
     def append_to_file(self, events: list[dict[str, Any]]) -> None:
         """Append events to the history file of this process, with a single write.
 
-        Several threads append to the same file; a single write keeps their events apart.
+        Several threads append to the same file. A single write prevents that their events mix.
         """
         text = "".join(f"{json.dumps(event)}\n" for event in events).encode()
         path = self.folder / f"node-{settings.SHOP_DEMO_NODE}-{os.getpid()}.jsonl"

@@ -46,6 +46,7 @@ class BuyerProcess:
     """A process that buys on request (child.py)."""
 
     def __init__(self, module: str, product: int, *, ttl: float = 10.0) -> None:
+        """Start the process, and wait until it is ready. `ttl` is the ttl of checkout's lock."""
         database = connection.get_connection_params()
         host = quote(str(database["host"]), safe="")
         self.process = subprocess.Popen(

@@ -230,7 +230,10 @@ def test_paused_holder_is_fenced_off(client: redis.Redis) -> None:
 
 
 def test_paused_holder_sells_if_the_fence_is_removed(client: redis.Redis) -> None:
-    """Ann has lost the lock. Only the fence would stop her, so without it she sells."""
+    """Ann has lost the lock, so only the fence can stop her.
+
+    After Bob's purchase the test sets the fence back to 0, and Ann sells.
+    """
     product = put_on_sale(2)
     original_buy = checkout.buy
 

@@ -245,7 +245,7 @@ def parse_string(parameters: Mapping[str, Any], name: str, *, default: str) -> s
 def parse_integer(
     parameters: Mapping[str, Any], name: str, *, default: int | None, minimum: int, maximum: int
 ) -> int:
-    """Return a parameter that must be an integer in a range, or a string of its digits.
+    """Return a parameter that must be an integer in a range. It may come as a string of digits.
 
     If `default` is None, the parameter is required.
     """

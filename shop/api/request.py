@@ -28,7 +28,7 @@ class Utf8Request(HttpRequest):
         """Set `content_type` and `content_params`.
 
         Django calls this private method for each request. Django's method also sets `encoding`.
-        This one does not, so that a body is read as UTF-8.
+        This method does not, so that a body is read as UTF-8.
         """
         header = meta.get("CONTENT_TYPE", "")
         try:

@@ -237,7 +237,7 @@ def store_orders_of_keys(orders: QuerySet[PurchaseHistory], *, overwrite: bool =
 def close_sale(sale: int) -> int:
     """Delete a sale's counter in Redis, so that Redis promises no more units to buyers.
 
-    Return 0, the number of units in rows of the strategy: all units are in the product's row. The
+    Return 0, because this strategy has no rows of units: all units are in the product's row. The
     caller has locked that row, so no other thread creates the counter again before the transaction
     ends. Raises Unavailable if Redis does not answer, except in a demo.
     """

@@ -50,9 +50,9 @@ def check_out(attempt: Attempt) -> Receipt:
 
     If the attempt's Idempotency-Key already has an order, return the receipt of that order.
 
-    Raises a ShopError if nothing was sold, or CommitUnknown, a ShopError too, if a unit may have
-    been sold. A DatabaseError that is neither an outage nor a conflict shows a defect, and is not
-    turned into a ShopError.
+    Raises a ShopError. After CommitUnknown a unit may have been sold, after any other ShopError
+    nothing was sold. A DatabaseError that is neither an outage nor a conflict shows a defect, and
+    is not turned into a ShopError.
     """
     with translate_errors(attempt), waiting_room.occupy_seat(attempt.product):
         require_existing_product(attempt.product)

@@ -30,7 +30,8 @@ def buy(attempt: Attempt) -> Receipt:
     # The lock is taken inside the transaction, but the ExitStack releases it after the commit.
     with ExitStack() as release_after_commit:
         with transaction.atomic(durable=True):
-            Product.objects.filter(name=attempt.product).exists()  # the snapshot begins here
+            # The first query of the transaction. At REPEATABLE READ the snapshot begins here.
+            Product.objects.filter(name=attempt.product).exists()
             hold_context = hold_lock(make_redis_lock(attempt), inside_transaction=True)
             lease = release_after_commit.enter_context(hold_context)
             receipt = sell_one(attempt)

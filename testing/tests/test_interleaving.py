@@ -98,6 +98,7 @@ def test_timeline_shows_that_a_buyer_waits_for_the_row() -> None:
 
 
 def test_timeline_shows_a_wait_outside_the_database() -> None:
+    """A call that reaches no step for BLOCKED_AFTER_SECONDS counts as waiting."""
     lock = threading.Lock()  # the database cannot report who waits for it
 
     def buy() -> int:

@@ -24,7 +24,7 @@ class Command(BaseCommand):
         for warning in check_eviction():
             problem = f"{warning.msg} {warning.hint}"
             parts.append(health.Part("eviction", ok=False, detail=problem))
-        # In a demo SHOP_LOCK is not checked, so it may not be the name of a strategy.
+        # In a demo SHOP_LOCK is not checked, so it need not be the name of a strategy.
         strategy = STRATEGIES.get(settings.SHOP_LOCK)
         if strategy is not None and strategy.fenced:
             # check_parts() already reports a server that is down.
