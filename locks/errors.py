@@ -102,8 +102,8 @@ class Metrics:
     def held(self, name: str, seconds: float, outcome: Release) -> None:
         """Count a lease that was released or handed over.
 
-        It is called for each release() that returns. After the outcome UNKNOWN, release() may be
-        called again, so a lease may be counted twice.
+        This hook is called for each release() that returns. release() may be called again after
+        the outcome UNKNOWN, so a lease may be counted twice.
 
         Args:
             name: The name of the lock.

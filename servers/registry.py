@@ -1,7 +1,7 @@
 """The registry of the processes that use the embedded servers, in var/users.json.
 
-These processes are the users (embedded.py). If a user is killed, the registry tells the next user
-which processes and databases it has left.
+Such a process is called a user of the servers. If a user is killed, the next user finds in the
+registry which processes and databases the killed user has left.
 
 {"users": [{"pid": 1, "created": 1.5, "children": [...], "databases": [...]}],
  "valkey": {"pid": 2, "created": 1.6, "port": 6400}}

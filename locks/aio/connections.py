@@ -138,7 +138,8 @@ class CommandConnection:
         """Write a command to the open link, after ASKING if the command needs it."""
         if command.asking:
             asking = Command(self._loop.create_future(), pack_command("ASKING"))
-            asking.reply.cancel()  # not needed: if ASKING fails, the next command also fails
+            # The reply to ASKING is not needed: if ASKING fails, the next command also fails.
+            asking.reply.cancel()
             self._send(asking)
         try:
             self._sent.append(command)

@@ -90,8 +90,8 @@ class Link(asyncio.Protocol):
     async def aclose(self) -> None:
         """Close the link, and wait for the task that connects if it is still running.
 
-        Otherwise nothing is awaited: if asyncio.run() is ending the loop, it might never resume
-        this coroutine after an await.
+        Otherwise nothing is awaited, because a coroutine that awaits while asyncio.run() ends the
+        loop might never be resumed.
         """
         self.close()
         if not self._task.done():

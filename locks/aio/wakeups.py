@@ -86,8 +86,8 @@ class AsyncWakeUps:
     async def aclose(self) -> None:
         """End the subscription.
 
-        This awaits only if needed: if asyncio.run() is ending the loop, it might never resume this
-        coroutine after an await.
+        This awaits only if needed, because a coroutine that awaits while asyncio.run() ends the
+        loop might never be resumed.
         """
         if self._verification is not None:
             self._verification.cancel()  # not awaited: the task closes its connection itself

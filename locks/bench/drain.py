@@ -171,7 +171,7 @@ def measure_drain(
 def _count_commands(client: redis.Redis) -> int:
     """Return how many commands the server has received, handshakes included.
 
-    It reads once per command.
+    The count is the number of the server's reads, because it reads once per command.
     """
     return int(client.info("stats")["total_reads_processed"])
 

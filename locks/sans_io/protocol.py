@@ -1,4 +1,4 @@
-"""The commands for the server and the meaning of its replies. No I/O: all clients share it.
+"""The commands for the server and the meaning of its replies, without I/O, for all clients.
 
 Each script is a file in lua/ that documents its KEYS, ARGV and reply. Errors are distinguished by
 the names of their classes, because redis-py and valkey-py use the same names.
@@ -22,7 +22,7 @@ DEFAULT_FENCE_TTL_SECONDS = 7 * 24 * 3600.0
 ANY_HOLDER = b"*"
 
 # What acquire.lua does with the caller if the lock is taken.
-STAY = b"stay"  # do not move the caller into the queue or out of it
+STAY = b"stay"  # keep the caller where it is: in the queue, or outside of it
 QUEUE = b"queue"  # put the caller into the queue
 LEAVE = b"leave"  # remove the caller from the queue
 

@@ -200,7 +200,7 @@ class Renewals:
         self.wake_before(abandoned.due)
 
     def release_abandoned(self, token: str) -> None:
-        """Release this token at once if it is abandoned: if its last command got no reply.
+        """Release this token at once if it is abandoned, that is, if its last command got no reply.
 
         Called when a wake-up shows that the lock was granted to the token, but no waiter uses it.
         """

@@ -250,7 +250,7 @@ def contend_in_thread(
 def contend_in_threads(
     lock_kind: str, port: int, ttl: float, writer: HistoryWriter, counter: FencedCounter | None
 ) -> dict[str, int]:
-    """Contend in threads, and return what is left in this process afterwards."""
+    """Contend in threads. Return how many waiters, leases and the like are left afterwards."""
     client = make_client(lock_kind, port, ttl)
     lock: Any
     if lock_kind == "one_file":
@@ -293,7 +293,7 @@ async def contend_in_task(
 async def contend_in_tasks(
     lock_kind: str, port: int, ttl: float, writer: HistoryWriter, counter: FencedCounter | None
 ) -> dict[str, int]:
-    """Contend in tasks, and return what is left in this process afterwards."""
+    """Contend in tasks. Return how many waiters, leases and the like are left afterwards."""
     client = make_client(lock_kind, port, ttl)
     lock = AsyncRedisLock(client, LOCK_NAME, ttl=ttl)
     rngs = [random.Random(f"{os.getpid()}-{number}") for number in range(TASKS_PER_PROCESS)]

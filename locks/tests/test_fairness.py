@@ -122,8 +122,8 @@ def test_unadopted_lease_costs_no_waiter_its_place(server: Server) -> None:
     """Process A hands over its lease, no process adopts the lease, and the lease expires.
 
     The waiter of A came before the waiter of B, and still gets the lock before B. The server skips
-    the waiters of a paused process, and must not mistake A for one. In this test A and B are
-    clients of one process.
+    the waiters of a paused process, and must not mistake A for a paused process. In this test A and
+    B are clients of one process.
     """
     lock_of_a, lock_of_b = (RedisLock(server.make_client(), "places", ttl=1) for _ in range(2))
     first_lease = lock_of_b.acquire(1)
@@ -241,9 +241,9 @@ def test_expired_lease_of_a_living_process_keeps_the_order(
 def test_waiters_of_a_paused_process_regain_their_places(
     client: redis.Redis, start_worker: StartWorker
 ) -> None:
-    """The lock is given to a later waiter during the pause.
+    """A process with eight waiters is paused. Meanwhile the lock is given to a later waiter.
 
-    After the pause the eight waiters of the process are in the queue again, in their old order.
+    After the pause the eight waiters are in the queue again, in their old order.
     """
     lock = RedisLock(client, "places back", ttl=1)
     worker = start_worker()

@@ -46,7 +46,7 @@ from ..sans_io.steps import run_steps
 
 TTL_SECONDS = 10.0
 #: The reply of acquire.lua to a waiter that it has put into the queue. The command was sent at
-#: second 1000 of the waiter's clock, and ran at second 5 of the server's clock, in microseconds.
+#: second 1000 of the waiter's clock. It ran at second 5 of the server's clock, in microseconds.
 QUEUED_REPLY = WireReply(sent_at=1000.0, clock=5_000_000, fence=None, lease_seconds_left=9.0)
 
 #: Names of locks, some with characters that are escaped in keys or not allowed in channels.

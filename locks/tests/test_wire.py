@@ -148,7 +148,10 @@ def test_contended_acquisition_takes_two_commands(own_server: Server, waiter_cou
 
 
 def test_waiters_do_not_poll_while_others_are_served(own_server: Server) -> None:
-    """Twelve waiters hold the lock for 0.15 s each, so the last ones wait longer than a ttl."""
+    """No waiter polls, although the last of twelve waiters wait longer than a ttl.
+
+    The earlier waiters hold the lock for 0.15 s each, and the ttl is 1 s.
+    """
     client = own_server.make_client()
     lock = RedisLock(client, "served", ttl=1.0, renew=False)
     lock._wakeups.listen(now() + 5)  # a waiter without a subscription sends one more command

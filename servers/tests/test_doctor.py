@@ -1,6 +1,6 @@
 """Tests of `make doctor`, which finds out whether this machine has what the project needs.
 
-They run it on a machine that is ready, outside a virtual environment, and on simulated machines.
+They run it in and outside of a virtual environment, and with simulated properties of the machine.
 """
 
 import ast

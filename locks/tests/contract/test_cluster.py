@@ -320,9 +320,9 @@ def test_lost_grant_is_released_if_the_retry_is_refused(
 
 @in_new_loop
 async def test_redirected_release_survives_a_cancellation(cluster: ClusterServers) -> None:
-    """The slot has moved, so the release is redirected. Its task is cancelled just then.
+    """The slot has moved, so a task sends the release to the new node. This task is cancelled.
 
-    The release still reaches the new node.
+    The release still reaches the new node, although its outcome is UNKNOWN.
     """
     client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster.port)
     name = find_lock_name_at(cluster, cluster.nodes[0], "ends elsewhere ")

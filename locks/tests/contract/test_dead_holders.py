@@ -65,6 +65,7 @@ def test_waiters_are_served_although_newcomers_keep_coming(factory: LockFactory)
 def test_dead_adopter_blocks_waiters_for_its_ttl_only(factory: LockFactory) -> None:
     """The adopted lease lasts for the adopter's ttl of 1 s, not for the 60 s of hand_over()."""
     lock = factory.make_lock("handed", ttl=1)
+    # As if the adopter had died, its lease is neither renewed nor released.
     adopting_lock = RedisLock(factory.admin_client, "handed", ttl=1, renew=False)
     adopting_lock.adopt(lock.acquire(5).hand_over(within=60))
     assert factory.admin_client.pttl("lock:{handed}") <= 1000

@@ -128,7 +128,8 @@ def test_lost_reply_is_an_error_and_leaves_the_lock_free(
 ) -> None:
     """The reply to an acquisition is lost, and later the reply to a release.
 
-    The command is not retried: the retry could find the lock taken by the first try, or released.
+    Neither command is retried. A retried acquisition could find the lock taken by the first try. A
+    retried release could find the lock already released.
     """
     lock = proxied_factory.make_lock("lost reply")
     direct_lock = RedisLock(client, "lost reply", ttl=10)  # without the proxy
@@ -224,5 +225,5 @@ def test_exception_of_the_block_survives_a_failed_release(
     with pytest.raises(RuntimeError, match="no credentials"):
         lock.acquire(1)
     credentials.is_broken = False
-    eventually(lambda: not lock.locked())  # within 5 s; its ttl is 10 s
+    eventually(lambda: not lock.locked())  # within 5 s, before its ttl of 10 s has ended
     factory.close()
