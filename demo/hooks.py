@@ -149,7 +149,7 @@ class TracedPurchase:
     def append_to_file(self, events: list[dict[str, Any]]) -> None:
         """Append events to the history file of this process, with a single write.
 
-        Several threads append to the same file. A single write prevents that their events mix.
+        Several threads append to the same file. A single write keeps each event in one piece.
         """
         text = "".join(f"{json.dumps(event)}\n" for event in events).encode()
         path = self.folder / f"node-{settings.SHOP_DEMO_NODE}-{os.getpid()}.jsonl"

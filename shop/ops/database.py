@@ -78,7 +78,7 @@ READ_ONLY_CODES = {
     "1290",  # MySQL: the server runs with --read-only
     "1792",  # MySQL: the transaction is read-only
     "1836",  # MySQL: the server is in read-only mode
-    "SQLITE_READONLY",  # the file may not be written
+    "SQLITE_READONLY",  # the file is read-only
 }
 #: Codes that mean: a row with this unique value exists. PostgreSQL, MySQL, SQLite.
 DUPLICATE_CODES = {"23505", "1062", "SQLITE_CONSTRAINT_UNIQUE"}

@@ -112,7 +112,7 @@ def check_parts() -> list[Part]:
     ]
     if _is_postgresql():
         parts.append(_check_part("PostgreSQL timeouts", _describe_timeouts))
-    # The buyers of a demo may never use a strategy that promises units.
+    # In a demo it is possible that no buyer uses a strategy that promises units.
     if _backlog_reader is not None and not settings.SHOP_DEMO:
         parts.append(_check_part("promises", _describe_promises))
     return parts

@@ -299,8 +299,8 @@ def settle(promises: Sequence[Promise]) -> dict[str, Ending]:
             endings[promise.entry] = Ending.KEPT
             kept_promises.append(promise)
         else:
-            # ON CONFLICT: after _read_order_identities() a purchase under another strategy has
-            # inserted an order with this key.
+            # The INSERT skipped the order (ON CONFLICT): after _read_order_identities() a purchase
+            # under another strategy has inserted an order with this key.
             endings[promise.entry] = Ending.KEY_HAS_ORDER
     _take_units(kept_promises)
     point_reached.send("settling", orders=len(promises))  # a test can stop the thread here

@@ -99,9 +99,9 @@ def diagnose_refused_fence(attempt: Attempt, lease: AnyLease) -> ShopError:
 def find_blocked_products(lock: str) -> dict[str, float]:
     """Return the products that cannot be sold, because their fences in the database are too high.
 
-    The database refuses holders whose fence, a time of the locks' Redis, is lower than that of the
-    product. Return a dict: name of the product -> seconds by which its fence is ahead of the clock
-    of the locks' Redis. Raises redis.RedisError.
+    A fence is a time by the clock of the locks' Redis. The database refuses a holder whose fence is
+    lower than that of the product. Return a dict: name of the product -> seconds by which its fence
+    is ahead of the clock. Raises redis.RedisError.
 
     lock  name of the strategy that sells
     """

@@ -171,7 +171,7 @@ class ZookeeperLock(Lock):
             raise LockTimeout(name=self.name)
 
     def _find_predecessor(self, node: str) -> str | None:
-        """Return the path of the node before this waiter's node; None if there is none.
+        """Return the path of the node before this waiter's node; None if the waiter is first.
 
         node  the path of this waiter's node
 

@@ -1,6 +1,6 @@
 """manage.py reconcile: compare the promises of a sale with its orders. It changes nothing.
 
-A promise is a unit that Redis has sold to a buyer, and whose order may not be written yet
+A promise is a unit that Redis has sold to a buyer, and whose order is written later
 (shop/reserve/promises.py). Redis may have lost promises. The access logs of the nodes contain the
 order numbers in the answers to buyers, so the command can find the lost promises with them.
 """
