@@ -211,7 +211,7 @@ class RedisLock(Options[Lease], Lock):
 
     def _make_lease_commands(self) -> LeaseCommands:
         """Return the commands for the leases of this lock, which run in the calling thread."""
-        from .handover import LeaseCommands  # most leases never need this module
+        from .handover import LeaseCommands  # also extend() and owned(); most leases need neither
 
         return LeaseCommands(self, self._watchdog, lambda steps: run_steps(steps, self._call))
 
