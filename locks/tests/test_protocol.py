@@ -260,7 +260,7 @@ def list_sends(steps: list[Any]) -> list[tuple[str, bool]]:
     LOCK_KEYS + [b"report", b"a{b}c", b"two words", b"{}odd", b"odd}"],
 )
 def test_slot_follows_the_specification(key: bytes) -> None:
-    """The slot of a key is the one that redis-py computes.
+    """compute_slot() and redis-py compute the same slot for a key.
 
     The channel on which the waiters for that key are woken has the same slot, and its name contains
     no white space.
