@@ -28,7 +28,7 @@ class StrategyFacts(TypedDict):
     name: str
     expected: dict[str, str]
     backend: str
-    sound: bool
+    sound: NotRequired[bool]  # only in GET /strategies
     renewed: bool
     fenced: bool
     takes_over: bool

@@ -166,7 +166,7 @@ def test_last_unit_of_a_closed_sale_is_sold_once() -> None:
     second_promise = replace(first_promise, order=unused_order_number, key="b", entry="1-1")
     with Interleaving() as threads:
         first = threads.start("first", partial(settle_or_split, [first_promise])).run_to("settling")
-        second = threads.start("second", partial(settle_or_split, [second_promise])).resume()
+        second = threads.start("second", partial(settle_or_split, [second_promise]))
         eventually(has_waiting_statement, what="the second settlement waits for the sale's row")
         assert first.finish() == {first_promise.entry: Ending.KEPT}
         assert second.finish() == {second_promise.entry: Ending.BROKEN}

@@ -139,7 +139,6 @@ def test_waiting_buyer_gets_410_after_the_sale_closed() -> None:
         waiter = threads.start(
             "waiter", partial(buy, lock="redis", buyer="waiter", sale=closed_sale.pk)
         )
-        waiter.resume()
         eventually(
             lambda: locks_client().zcard("lock:{redis:apple}:places") > 0,
             what="the waiter queues for the lock",

@@ -126,7 +126,7 @@ def start_waiting_buyer(
     threads: Interleaving, name: str, call: Callable[[], JsonReply]
 ) -> StoppingActor:
     """Start a buyer, and return it as soon as it waits for a row that another buyer has locked."""
-    actor = threads.start(name, call).resume()
+    actor = threads.start(name, call)
     eventually(has_waiting_statement, what=f"{name} waits for a row")
     assert actor.is_between_steps(), threads.log
     return actor
@@ -213,7 +213,7 @@ def test_concurrent_repeat_of_a_request_returns_its_unit() -> None:
         second = threads.start("second", request).run_to("after_read")
         second.resume()
         eventually(has_waiting_statement, what="the second request waits for the first")
-        c = threads.start("C", prepare_purchase("skip-locked", "C")).resume()
+        c = threads.start("C", prepare_purchase("skip-locked", "C"))
         assert first.finish().status == 201
         assert (second.finish().status, c.finish().status) == (200, 201)
     assert (count_orders_and_stock(), count_units_by_table(sale)) == ((2, 0), (0, 0, 0))
