@@ -195,7 +195,10 @@ def curve(request: HttpRequest, sale_id: int) -> HttpResponse:
 
 @endpoint("POST")
 def start_rush(request: HttpRequest) -> HttpResponse:
-    """Request a rush (many buyers at the same moment) from make serve. The form has its options."""
+    """Write down a request for a rush, which `make serve` then runs. The form has its options.
+
+    In a rush, many buyers buy at the same moment.
+    """
     rush: dict[str, Any] = {"lock": _parse_strategy(request.POST)}
     for name, (minimum, maximum) in FORM_BOUNDS.items():
         rush[name] = parse_integer(

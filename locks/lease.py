@@ -172,7 +172,7 @@ class BaseLease:
                 self.deadline = max(self.deadline, deadline)
 
     def move_deadline_back(self, deadline: float) -> None:
-        """Move the deadline back, never forward, because a command is about to shorten the lease.
+        """Make the deadline earlier, never later, because a command is about to shorten the lease.
 
         Args:
             deadline: The new deadline, a time of `clock.now`.

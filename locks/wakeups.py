@@ -132,8 +132,8 @@ class WakeUps:
         and ends.
         """
         waiters = self.waiters
-        # A new channel for each subscription, so that no other server has a subscription to it:
-        # see Wake.compute_deadline().
+        # A new channel for each subscription, so that this process is subscribed to the channel at
+        # one server only. Wake.compute_deadline() relies on that.
         waiters.channel = make_channel(self._tag)
         connection: Any = None
         error: Exception = ConnectionError("the subscription ended")

@@ -389,7 +389,8 @@ class Commands(FacilitatorCommands):
         todo = "Type a letter, then run." if predicted is None else "Type run to see the answer."
         how_to_check = "saving checks it" if self.in_a_session else "type check to check it"
         self.out.print(
-            f"\n{todo} Then explain, and the exercise:\n{self._displayed_path} ({how_to_check})."
+            f"\n{todo} Then type explain, and do the exercise:\n"
+            f"{self._displayed_path} ({how_to_check})."
         )
         self.out.print("Type hint for a hint, quiz for eight questions, help for all commands.")
 

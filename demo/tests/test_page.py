@@ -189,7 +189,10 @@ def lesson_5(settings: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("lesson_5")
 def test_lesson_shows_its_answer_only_after_the_vote() -> None:
-    """A URL with `answer` shows the answer and its explanation; one without shows the command."""
+    """The class votes, and then the facilitator adds `answer` to the page's URL.
+
+    Only then the page shows the answer and its explanation. Before, it shows the command.
+    """
     assert read_lesson(QueryDict("lesson=5")) == {
         "number": 5,
         "title": "Late",
@@ -206,6 +209,7 @@ def test_lesson_shows_its_answer_only_after_the_vote() -> None:
         "presets": [("lesson", "5")],
     }
     page = Client().get("/?lesson=5").content.decode()
+    # `now-title` is the heading of the part with the latest sale.
     assert 'aria-labelledby="now-title" hidden' in page, (
         "the previous sale should be hidden, as it reveals the answer"
     )

@@ -107,6 +107,7 @@ def run(console: Console, **options: Any) -> int:
                     stack, load_options, strategies_by_name[lock], out
                 )
                 runs.append(cast(Run, {**run_of_lock, "round": round_number}))
+        # Find orders that a shop writes, and units that it loses, after the sales were judged.
         time.sleep(REREAD_AFTER_SECONDS)
         reread_sales(stack.shop(), runs)
 

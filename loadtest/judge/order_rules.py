@@ -152,7 +152,7 @@ def false_refusal(record: SaleRecord) -> Iterator[Case]:
 
     If a buyer with an order was answered `sold_out`, only the rule `false_sold_out` reports it.
     """
-    yield from _find_refusals_of_sold_orders(record)
+    yield from _find_orders_of_refused_requests(record)
     for key, requests in record.requests_by_key.items():
         unrefused_requests = [request for request in requests if not _is_refused(request)]
         if unrefused_requests and unrefused_requests[0].replayed:
@@ -168,7 +168,7 @@ def false_refusal(record: SaleRecord) -> Iterator[Case]:
             yield Case(f"{key} was refused and has order {own_number}", key)
 
 
-def _find_refusals_of_sold_orders(record: SaleRecord) -> Iterator[Case]:
+def _find_orders_of_refused_requests(record: SaleRecord) -> Iterator[Case]:
     """Yield a case for each order whose commit can only belong to a refused request."""
     for number, commit in record.commits_by_order.items():
         key = commit.attempt

@@ -158,9 +158,9 @@ def unit_sold_twice(record: SaleRecord) -> Iterator[Case]:
 def sold_out_with_units_left(record: SaleRecord) -> Iterator[Case]:
     """Rule: a node does not answer `sold_out` if every read for the request found units left.
 
-    The rule does not apply to strategies that decrement the stock in SQL (`amount - 1`) in the
-    product's row. Such a decrement does not depend on the read, and the stock may have run out
-    between the read and the decrement.
+    The rule does not apply to strategies whose buyers all begin by decrementing the stock in the
+    product's row in SQL (`amount - 1`). Such a decrement does not depend on the read, and the stock
+    may have run out between the read and the decrement.
     """
     mechanism = record.mechanism
     decrements_in_sql = not mechanism.writes_absolute_stock

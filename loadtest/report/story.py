@@ -294,7 +294,8 @@ def _make_order_lines(judgement: Judgement, followed_attempts: Sequence[str]) ->
 def _make_answer_lines(judgement: Judgement, followed_attempts: Sequence[str]) -> Iterator[Line]:
     """Yield a line for each outcome, except `sold`, in the answers to a followed buyer.
 
-    If several answers have the same outcome, the line has the time of the first one.
+    If several answers to an attempt have the same outcome, they share a line, with the time of the
+    first answer.
     """
     refusals = [
         request

@@ -336,8 +336,8 @@ class Rush:
         Return its run: the figures and the verdict, as in `summary.json`. If the rush was stopped
         or lost buyers, the verdict is `unknown`, unless it is `oversold`. Raises ShopUnreachable.
         """
-        last_requests_by_buyer = {request.attempt: request for request in self.requests}
-        sold_count = sum(request.outcome == "sold" for request in last_requests_by_buyer.values())
+        last_requests_by_attempt = {request.attempt: request for request in self.requests}
+        sold_count = sum(request.outcome == "sold" for request in last_requests_by_attempt.values())
         unsettled_findings = self.sale_counter.wait_until_settled(sold_count)
         stock_left = self.sale_counter.stock()
         orders_or_total = self.sale_counter.orders()  # an int if the shop shows only their number

@@ -137,7 +137,7 @@ class Shop:
             time.sleep(0.02)
 
     def orders(self, sale: int) -> list[dict[str, Any]]:
-        """Return every order of a sale, oldest first. The shop requires `token` for this."""
+        """Return every order of a sale, oldest first. The shop requires this client's `token`."""
         orders: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:

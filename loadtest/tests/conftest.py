@@ -28,7 +28,8 @@ def _give_every_stack_its_own_servers() -> Iterator[None]:
     """Remove the environment variables that name servers, so that every stack starts its own.
 
     The tests of the shop share the servers of DATABASE_URL and REDIS_URL. If several stacks shared
-    them, one would close the sales of another, refuse its fences, and change the state of its page.
+    them, one would close the sales of another and change the state of its page, and its fences
+    would be higher than those of the other, which the database would then refuse.
     """
     with pytest.MonkeyPatch.context() as patch:
         for name in EXTERNAL_SERVER_VARIABLES:

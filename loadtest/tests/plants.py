@@ -297,7 +297,8 @@ def answer_sold_out_without_a_read(rush: RecordedRush) -> None:
 
 @violates_rules("commit_order")
 def set_clock_of_node_b_ahead(rush: RecordedRush) -> None:
-    """Let the events of node B have times that are 30 ms too late."""
+    """Add 30 ms to the times of all events of node B, as if its clock were ahead."""
+    # Without this, the answers would come before the events, and other rules would find that.
     answer_all_at_the_end(rush)
     for event in rush.history.events:
         if event["by"] == "node" and event["node"] == "B":

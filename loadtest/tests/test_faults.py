@@ -73,7 +73,7 @@ django.setup = set_up_and_change
 """
 
 
-def make_fault(testbed: Testbed, fault_class: type[Fault], *locks: str) -> dict[str, Cell]:
+def inject_fault_class(testbed: Testbed, fault_class: type[Fault], *locks: str) -> dict[str, Cell]:
     """Make a fault under these strategies. Return each strategy's cell, its judged sale."""
     cells = run_fault(fault_class(testbed), testbed.strategies(locks))
     return {cell["lock"]: cell for cell in cells}
@@ -117,7 +117,7 @@ def test_oversell_because_of_a_slow_rival_is_inconclusive(testbed: Testbed) -> N
     The slow rival does not change the verdicts on the other two strategies: `setpx-del` oversells
     because of the fault, and `redis` is exact.
     """
-    cells_by_lock = make_fault(testbed, LateReleaseFault, "token", "setpx-del", "redis")
+    cells_by_lock = inject_fault_class(testbed, LateReleaseFault, "token", "setpx-del", "redis")
     token_cell = cells_by_lock["token"]
     assert token_cell["verdict"] == "unknown"
     assert token_cell["missing"] == f"{SLOW_BUYER_MESSAGE}; its sale was oversold"
@@ -139,7 +139,7 @@ def test_slow_rival_is_not_excused_if_the_fault_may_have_hit_it(testbed: Testbed
     This fault may be the reason why the rival was slow, so the verdict is `oversold` and not
     `unknown`. The faults of the command `chaos` may hit any buyer, too.
     """
-    cell = make_fault(testbed, LateReleaseOfAnyBuyer, "token")["token"]
+    cell = inject_fault_class(testbed, LateReleaseOfAnyBuyer, "token")["token"]
     reason_if_unknown = cell["missing"]
     assert (cell["verdict"], reason_if_unknown) == ("oversold", "")
     assert ChaosFault.hits_any_buyer
@@ -155,7 +155,7 @@ def test_slow_rival_is_not_excused_if_its_lock_should_be_renewed(
     `unknown`.
     """
     with change_nodes(testbed, tmp_path, UNRENEWED_TOKEN_WATCHDOG):
-        cell = make_fault(testbed, LateReleaseFault, "token-watchdog")["token-watchdog"]
+        cell = inject_fault_class(testbed, LateReleaseFault, "token-watchdog")["token-watchdog"]
     assert (cell["verdict"], cell["missing"]) == ("oversold", "")
     assert not cell["as_expected"]
 
@@ -165,7 +165,7 @@ def test_pause_of_the_holder_breaks_token_but_not_redis(testbed: Testbed) -> Non
 
     Under `token` both sell from the same stock. The story of that sale has the events below.
     """
-    cells_by_lock = make_fault(testbed, PauseFault, "token", "redis", "row-lock")
+    cells_by_lock = inject_fault_class(testbed, PauseFault, "token", "redis", "row-lock")
     assert {lock: cell["verdict"] for lock, cell in cells_by_lock.items()} == {
         "token": "oversold",
         "redis": "exact",
@@ -193,8 +193,8 @@ def test_unexpected_exact_sales_are_reported(testbed: Testbed, tmp_path: Path) -
     renewed here, so two buyers hold it at once, which is unexpected. Its fence prevents oversells.
     """
     with change_nodes(testbed, tmp_path, REPAIRED_SETPX_DEL_AND_UNRENEWED_REDIS):
-        repaired_cell = make_fault(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
-        unrenewed_cell = make_fault(testbed, SlowFault, "redis")["redis"]
+        repaired_cell = inject_fault_class(testbed, LateReleaseFault, "setpx-del")["setpx-del"]
+        unrenewed_cell = inject_fault_class(testbed, SlowFault, "redis")["redis"]
     assert (repaired_cell["verdict"], repaired_cell["as_expected"]) == ("exact", False)
     assert fault_report.describe_unexpected_cell(repaired_cell) == (
         "setpx-del under late-release: exact, expected oversold"
@@ -209,9 +209,9 @@ def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
     """The crash is two ttls later than usual. The verdicts are the usual ones.
 
     Under `setnx-timestamp` a rival computes the time at which its lease will end, and is stopped
-    just before it writes this time into the lock. If it were stopped for longer than a ttl, the
-    time would have passed, and another rival could take the lock over, too. So the rivals must
-    send their requests after the crash.
+    just before it writes this time into the lock. A rival that is stopped for longer than a ttl
+    would write a time that has passed, and another rival could take the lock over, too. So the
+    rivals must not begin before the crash, however late it is.
     """
 
     class LateCrash(CrashFault):
@@ -221,7 +221,7 @@ def test_late_crash_does_not_break_setnx_timestamp(testbed: Testbed) -> None:
             time.sleep(2 * TTL_SECONDS)
             super().fire()
 
-    cells_by_lock = make_fault(testbed, LateCrash, "setnx-timestamp", "setnx-timestamp-del")
+    cells_by_lock = inject_fault_class(testbed, LateCrash, "setnx-timestamp", "setnx-timestamp-del")
     assert cells_by_lock["setnx-timestamp"]["verdict"] == "exact"
     assert cells_by_lock["setnx-timestamp-del"]["verdict"] == "oversold"
 
@@ -240,7 +240,7 @@ def test_buyer_who_waits_too_long_at_a_shutdown_is_answered_busy(testbed: Testbe
             super().resume(trial)
             assert trial.waiting_buyer.first_outcome == "busy"
 
-    cell = make_fault(testbed, SlowShutdown, "token")["token"]
+    cell = inject_fault_class(testbed, SlowShutdown, "token")["token"]
     assert (cell["verdict"], cell["missing"], cell["wrong"]) == ("exact", "", [])
 
 
@@ -260,10 +260,10 @@ def test_failing_step_makes_the_cells_unknown(testbed: Testbed, steps: list[str]
                 raise OSError(f"{step} failed")
 
             patch.setattr(SlowFault, step, fail)
-        cell = make_fault(testbed, SlowFault, "redis")["redis"]
+        cell = inject_fault_class(testbed, SlowFault, "redis")["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["missing"] == f"OSError: {steps[0]} failed"
-    next_cell = make_fault(testbed, DbKillFault, "redis")["redis"]
+    next_cell = inject_fault_class(testbed, DbKillFault, "redis")["redis"]
     assert next_cell["missing"] == ""
     assert next_cell["as_expected"]
 
@@ -290,7 +290,7 @@ def test_key_that_is_left_under_a_fault_is_found(
             if trial.strategy_name == "redis":
                 self.run_redis_command("SET", key.format(product=trial.product), 1)
 
-    cells_by_lock = make_fault(testbed, LeavesKey, "redis", "row-lock")
+    cells_by_lock = inject_fault_class(testbed, LeavesKey, "redis", "row-lock")
     cell = cells_by_lock["redis"]
     assert (cell["verdict"], cell["as_expected"]) == ("unknown", False)
     assert cell["violations"] == ["leaked_key"]
@@ -299,7 +299,7 @@ def test_key_that_is_left_under_a_fault_is_found(
     assert cell["wrong"][0].startswith("keys were left on the lock servers: ")
     assert cells_by_lock["row-lock"]["as_expected"] == has_product_name
     assert command.choose_exit_code([cell]) == 1
-    next_cell = make_fault(testbed, SlowFault, "redis")["redis"]
+    next_cell = inject_fault_class(testbed, SlowFault, "redis")["redis"]
     assert next_cell["as_expected"], (next_cell["missing"], next_cell["wrong"])
 
 

@@ -84,7 +84,8 @@ def test_orders_with_numbers_of_mixed_types_are_drawn_by_time(
 ) -> None:
     """In a third-party shop, an order number may be a text or an integer, or may be missing.
 
-    The buyers are answered in the reverse order of their requests, so buyer 2's order is first.
+    The report draws a mark for each order, in the order of the answers. The buyers are answered in
+    the reverse order of their requests, so buyer 2's order is first.
     """
     sale = HistoryBuilder(stock=3)
     for buyer, number in enumerate(numbers):

@@ -139,7 +139,10 @@ def test_rush_without_a_field_is_never_exact(lock: str, removal: str, tmp_path: 
 
 @pytest.mark.parametrize("plant_name", PLANTS_BY_NAME)
 def test_planted_run_without_a_field_is_never_exact(plant_name: str, tmp_path: Path) -> None:
-    """A rush has a violation, and a field is missing. The verdict must still not be `exact`."""
+    """A plant adds a violation to a recorded rush, and then a field of the record is removed.
+
+    The verdict must still not be `exact`.
+    """
     plant, lock = PLANTS_BY_NAME[plant_name]
     for kind, name in list_required_fields(RecordedRush(lock)):
         rush = RecordedRush(lock)

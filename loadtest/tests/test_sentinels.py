@@ -180,7 +180,7 @@ def test_replaced_master_is_no_longer_used(
 def test_error_of_sentinels_without_a_replica_has_advice(
     tmp_path: Path, server_log: IO[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Sentinels should watch a master at port 1, but no server runs there."""
+    """The Sentinels watch port 1. No master runs there, so they never find a replica."""
     monkeypatch.setattr("servers.sentinels.START_TIMEOUT_SECONDS", 0.5)
     sentinels = Sentinels(tmp_path, 1, server_log)
     for pid in sentinels.start():

@@ -257,7 +257,9 @@ def _request_failover(port: int) -> bool:
 
 
 def test_failovers_allow_no_second_holder(pair: ReplicatedPair, tmp_path: Path) -> None:
-    """Four processes contend for the lock during eight failovers. It never has two holders.
+    """Four processes, each with RedisLock in threads, contend for the lock during eight failovers.
+
+    The lock never has two holders.
 
     FAILOVER waits until the replica has all writes, so no grant is lost.
     """

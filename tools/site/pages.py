@@ -182,9 +182,11 @@ def render_step_through() -> str:
 
 
 def _render_story(moves: Moves, turn_order: str) -> str:
-    """Return a list of what each turn did, as HTML for a browser without JavaScript.
+    """Return a list with the lines of each turn, as HTML for a browser without JavaScript.
 
-    turn_order  an order of turns that oversells
+    A beginning of a schedule, such as `AAB`, stands for its last turn.
+
+    turn_order  a sequence of turns after which the sale is oversold
     """
     lines = [
         f"<li>{line}</li>"

@@ -99,7 +99,8 @@ def _check_own_renewal(probe: Probe, lock: Any) -> Refusal | None:
         "ttl": LONG_TTL_MS,
         "returned": repr(return_value),
     }
-    if pttl == -1 or pttl > LONG_TTL_MS * MAX_TTL_RATIO:  # -1: the key has no ttl any more
+    # just-longer: the renewal has removed the ttl (-1), or has set one that is too long.
+    if pttl == -1 or pttl > LONG_TTL_MS * MAX_TTL_RATIO:
         return probe.make_refusal("just-longer", **details)
     if REMAINING_MS - LATENESS_MS < pttl <= REMAINING_MS:  # as before the renewal
         return probe.make_refusal(_find_code_of_missing_renewal(lock, return_value), **details)

@@ -44,9 +44,9 @@ class EvictionFault(LostLockFault):
         self.evicted_before = self.count_evicted_keys()
 
     def prove(self) -> str:
-        """Prove that Redis has evicted keys, and that no victim's lock with a ttl is left."""
+        """Prove that Redis has evicted keys, among them each victim's lock with a ttl."""
         evicted_count = self.count_evicted_keys() - self.evicted_before
-        strategies_with_lock = {
+        strategies_with_remaining_lock = {
             trial.strategy_name for trial in self.trials if trial.find_lock_keys()
         }
         self.require(evicted_count, "nothing was evicted")
@@ -55,10 +55,10 @@ class EvictionFault(LostLockFault):
         should_have_locks = any(not trial.strategy["reserves"] for trial in self.trials)
         if should_have_locks:
             self.require(self.strategies_with_ttl, "there was no lock to evict")
-        unevicted_locks = sorted(strategies_with_lock & self.strategies_with_ttl)
+        unevicted_locks = sorted(strategies_with_remaining_lock & self.strategies_with_ttl)
         message = f"these locks should have been evicted: {', '.join(unevicted_locks)}"
         self.require(not unevicted_locks, message)
-        remaining_locks = ", ".join(sorted(strategies_with_lock)) or "none"
+        remaining_locks = ", ".join(sorted(strategies_with_remaining_lock)) or "none"
         return f"{evicted_count} keys were evicted; locks without a ttl stayed: {remaining_locks}"
 
     def count_evicted_keys(self) -> int:

@@ -133,9 +133,9 @@ class FailoverSentinelFault(FailoverFault):
             self.cleanup.callback(proxy.switch, replica_address)
 
     def _require_new_master(self) -> None:
-        """Wait until both nodes are ready.
+        """Wait until both nodes have reached the new master.
 
-        A node is ready when it reaches a Redis. This must be the new master: the old one is dead.
+        A node is ready when it has reached a Redis, and the old master is dead.
         """
         for number, node in enumerate(self.testbed.nodes):
             node.wait_until_ready(self.testbed.shop(number))

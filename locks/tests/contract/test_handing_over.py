@@ -81,8 +81,8 @@ def test_extension_by_zero_seconds_is_refused(factory: LockFactory) -> None:
 
 
 @pytest.mark.parametrize("key", ["report", "a{b}c"])
-def test_lock_excludes_another_program_with_its_own_key(factory: LockFactory, key: str) -> None:
-    """The other program uses redis-py's Lock, whose key is its name. Our lock has that key, too."""
+def test_lock_excludes_redis_py_lock_with_the_same_key(factory: LockFactory, key: str) -> None:
+    """Another program uses redis-py's Lock, whose key is its name. Our lock has the same key."""
     lock = factory.make_lock("report", key=key)
     redis_py_lock = factory.admin_client.lock(key, timeout=10)
     lease = lock.acquire(5)

@@ -271,7 +271,8 @@ def test_promise_with_an_invalid_order_is_broken() -> None:
     client: Any = locks_client()
     ((_, entry),) = client.xrange(STREAM, count=1)
     invalid_order = json.loads(entry[b"order"]) | {"order": 10**9, "key": "w", "buyer": "w\0"}
-    client.xadd(STREAM, {"sale": sale.pk, "seen": 3, "order": json.dumps(invalid_order)})
+    units_seen = 3  # after the units for "a" and "b", 3 of 5 are left
+    client.xadd(STREAM, {"sale": sale.pk, "seen": units_seen, "order": json.dumps(invalid_order)})
     promise_orders("c")
     settle_all_promises()
     assert (count_orders_and_stock(), count_unsettled()) == ((3, 2), 0)

@@ -104,10 +104,10 @@ class PlayedSchedule:
         recorded_moves: Moves,
     ) -> None:
         self.event = event
-        self.turns_made = ""
+        self.turns_made = ""  # one letter for each turn
         self.short_ttl = short_ttl
         self.recorded_moves = recorded_moves
-        self.event_has_happened = not event
+        self.event_has_happened = not event  # also true if the schedule has no outside event
         self.is_stuck = False
         self.strategy = world.strategy
         self.servers = servers
