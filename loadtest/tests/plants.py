@@ -298,7 +298,7 @@ def answer_sold_out_without_a_read(rush: RecordedRush) -> None:
 @violates_rules("commit_order")
 def set_clock_of_node_b_ahead(rush: RecordedRush) -> None:
     """Add 30 ms to the times of all events of node B, as if its clock were ahead."""
-    # Without this, the answers would come before the events, and other rules would find that.
+    # All requests last for the whole rush, so that their times do not contradict the shifted ones.
     answer_all_at_the_end(rush)
     for event in rush.history.events:
         if event["by"] == "node" and event["node"] == "B":
